@@ -1,0 +1,47 @@
+// main.c: finds the command and runs it.
+
+#include "commands.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int command_version(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    puts("carat " CARAT_VERSION);
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"version", command_version, "print the version"},
+};
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: carat COMMAND [ARGUMENTS]\n\n", out);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n'carat COMMAND --help' explains a command.\n", out);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0)
+        return command_version(argc - 1, argv + 1);
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {
+        print_usage(stdout);
+        return 0;
+    }
+    for (size_t i = 0; argc >= 2 && i < sizeof commands / sizeof commands[0]; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    if (argc >= 2)
+        fprintf(stderr, "carat: there is no command '%s'\n\n", argv[1]);
+    print_usage(stderr);
+    return 2;
+}
