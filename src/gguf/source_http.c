@@ -188,7 +188,7 @@ static bool open_http(struct http_source *http, struct carat_error *err)
 {
     bool is_https = strncasecmp(http->url, "https:", 6) == 0;
     CURL *curl = http->curl;
-    curl_easy_setopt(curl, CURLOPT_URL, http->url);
+    curl_easy_setopt(curl, CURLOPT_URL, http->source.name);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, is_https ? "https" : "http,https"); // never from https back to http
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
