@@ -1,0 +1,618 @@
+// store.ts: models kept on the device: downloads that survive anything, verified by sha256.
+//
+// A model of key K has three files: ID.journal, ID.part while it is incomplete, ID.gguf afterwards. The journal is a list of lines
+// "crc32 json"; a line whose crc does not match (torn by a killed tab) ends the list. Bytes are written and flushed before the
+// journal says so, and nothing counts that the journal does not say. The order at the end: all chunks verified against the
+// sha256, line "done", rename to .gguf. So at any moment the state can be told from the files, and a download goes on where the
+// journal ends.
+//
+// The sha256 is computed over what is read back from the file, in order, while later chunks are still arriving. Each chunk's
+// crc32 is in the journal too: a byte that rotted on disk is found and its chunk brought again.
+
+import { asCaratError, makeError, throwIfAborted } from './errors';
+import type { StoreFile, StoreFolder, StoreKind } from './files';
+import { openRemote, type RemoteFile, type RemoteOptions, sleep, streamRange } from './http';
+import { crc32, Sha256 } from './sha256';
+import { turnAfter } from './turn';
+
+export interface StoredModel {
+    key: string;
+    label: string;
+    state: 'partial' | 'complete' | 'broken'; // broken: something outside changed its size; downloading starts anew
+    size: number;
+    received: number;         // bytes that are safely stored
+    sha256: string | null;    // verified when complete; as promised, when partial
+    url: string | null;       // null: imported from a file
+    addedAt: number;          // milliseconds since 1970
+}
+
+export interface StoreProgress {
+    key: string;
+    phase: 'download' | 'verify';
+    received: number;
+    total: number;
+    bytesPerSecond: number;
+    secondsLeft: number;      // Infinity while unknown
+}
+
+export interface DownloadOptions extends RemoteOptions {
+    sha256?: string | undefined;
+    label?: string | undefined;
+    parallel?: number | undefined;   // range requests at a time; default 4
+    chunkBytes?: number | undefined; // default 8 MiB
+    onProgress?: ((progress: StoreProgress) => void) | undefined;
+}
+
+export interface StoreUsage { kind: StoreKind; modelBytes: number; usage: number; quota: number }
+
+interface Begin {
+    t: 'begin'; v: 1; key: string; label: string; url: string | null; size: number; etag: string | null; sha256: string | null;
+    chunk: number; at: number;
+}
+type Entry = Begin | { t: 'chunk'; i: number; crc: number } | { t: 'bad'; i: number } | { t: 'done'; sha256: string };
+
+const defaultChunkBytes = 8 << 20;
+const pieceBytes = 1 << 20;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+// A name for files that is safe everywhere and different for different keys.
+export function fileIdOf(key: string): string {
+    const slug = key.replace(/^https?:\/\//, '').replace(/[^A-Za-z0-9._-]+/g, '-').slice(-40).replace(/^[.-]+/, '');
+    return `${slug || 'model'}-${new Sha256().update(encoder.encode(key)).digest().slice(0, 12)}`;
+}
+
+// --- the journal ----------------------------------------------------------------------------------------------------------------
+
+class Journal {
+    begin: Begin | undefined;
+    readonly crcs = new Map<number, number>(); // of the chunks that are stored
+    doneSha256: string | undefined;
+    private end = 0;
+
+    private constructor(private readonly file: StoreFile | undefined) {}
+
+    // Reads what is valid and cuts off the rest.
+    static async open(file: StoreFile): Promise<Journal> {
+        const bytes = new Uint8Array(await file.size());
+        await file.read(0, bytes);
+        const journal = Journal.parse(bytes, file);
+        if (journal.end < bytes.length)
+            await file.truncate(journal.end);
+        return journal;
+    }
+
+    // To look at only, when there is no file.
+    static parse(bytes: Uint8Array, file?: StoreFile): Journal {
+        const journal = new Journal(file);
+        for (let at = 0; at < bytes.length;) {
+            const newline = bytes.indexOf(10, at);
+            const entry = newline < 0 ? undefined : parseLine(bytes.subarray(at, newline));
+            if (entry === undefined || (journal.begin === undefined) !== (entry.t === 'begin'))
+                break;
+            journal.apply(entry);
+            at = journal.end = newline + 1;
+        }
+        return journal;
+    }
+
+    async append(entry: Entry): Promise<void> {
+        const json = JSON.stringify(entry);
+        const line = encoder.encode(`${crc32(encoder.encode(json)).toString(16).padStart(8, '0')} ${json}\n`);
+        const at = this.end;
+        this.end += line.length;
+        this.apply(entry);
+        await this.file!.write(at, line);
+        await this.file!.flush();
+    }
+
+    chunkCount(): number { return Math.ceil(this.begin!.size / this.begin!.chunk); }
+    chunkRange(i: number): [number, number] {
+        return [i * this.begin!.chunk, Math.min(this.begin!.size, (i + 1) * this.begin!.chunk)];
+    }
+    received(): number {
+        let n = 0;
+        for (const i of this.crcs.keys()) {
+            const [start, end] = this.chunkRange(i);
+            n += end - start;
+        }
+        return n;
+    }
+    async close() { await this.file?.close(); }
+
+    private apply(entry: Entry): void {
+        if (entry.t === 'begin')
+            this.begin = entry;
+        else if (entry.t === 'chunk')
+            this.crcs.set(entry.i, entry.crc);
+        else if (entry.t === 'bad')
+            this.crcs.delete(entry.i);
+        else
+            this.doneSha256 = entry.sha256;
+    }
+}
+
+function parseLine(line: Uint8Array): Entry | undefined {
+    if (line.length < 10 || crc32(line.subarray(9)) !== parseInt(decoder.decode(line.subarray(0, 8)), 16))
+        return undefined;
+    try {
+        return JSON.parse(decoder.decode(line.subarray(9))) as Entry;
+    } catch {
+        return undefined;
+    }
+}
+
+// --- a model being filled -------------------------------------------------------------------------------------------------------
+
+// Where chunks come from: bytes [start, end) in pieces.
+type ChunkStream = (start: number, end: number, signal: AbortSignal) => AsyncIterable<Uint8Array>;
+
+interface Waiter { start: number; end: number; resolve: () => void; reject: (error: unknown) => void }
+
+// One model's transfer into the store. Its bytes can be read while they arrive: see read().
+export class Transfer {
+    readonly key: string;
+    readonly size: number;
+    // Fulfilled when the model is complete and verified. The rejection is always the reason why it is not.
+    readonly finished: Promise<StoredModel>;
+    private readonly stop = new AbortController();
+    private readonly active = new Set<number>();
+    private readonly waiters: Waiter[] = [];
+    private readonly urgent: number[] = [];
+    private readonly rate = new Rate();
+    private inFlightBytes = 0;
+    private failed: unknown;
+    private lastReport = 0;
+    private badRounds = 0;
+    private hashed = 0;
+    private wakeHasher: () => void = () => undefined;
+
+    constructor(private readonly folder: StoreFolder, private readonly id: string, private readonly journal: Journal,
+        private readonly part: StoreFile, private readonly stream: ChunkStream, private readonly options: DownloadOptions,
+        private readonly onEnd: () => void) {
+        this.key = journal.begin!.key;
+        this.size = journal.begin!.size;
+        this.finished = this.run();
+        this.finished.catch(() => undefined);
+    }
+
+    describe(): StoredModel { return describe(this.journal, 'partial'); }
+
+    // Pauses: what is stored stays, download() goes on later.
+    cancel(): void { this.stop.abort(); }
+
+    // Reads bytes as soon as they have arrived; asks for them first. They are checked only when the transfer has finished.
+    async read(offset: number, into: Uint8Array): Promise<void> {
+        await this.wait(offset, offset + into.length);
+        await this.part.read(offset, into);
+    }
+
+    private wait(start: number, end: number): Promise<void> {
+        if (this.failed !== undefined)
+            return Promise.reject(this.failed);
+        if (end > this.size)
+            return Promise.reject(makeError('bad_argument', `bytes ${start}-${end} lie beyond the file's ${this.size}`));
+        const missing = this.missingIn(start, end);
+        if (missing.length === 0)
+            return Promise.resolve();
+        this.urgent.push(...missing);
+        return new Promise((resolve, reject) => this.waiters.push({ start, end, resolve, reject }));
+    }
+
+    private missingIn(start: number, end: number): number[] {
+        const missing: number[] = [];
+        for (let i = Math.floor(start / this.journal.begin!.chunk); i * this.journal.begin!.chunk < end; i++)
+            if (!this.journal.crcs.has(i))
+                missing.push(i);
+        return missing;
+    }
+
+    private async run(): Promise<StoredModel> {
+        const forward = () => this.stop.abort();
+        this.options.signal?.addEventListener('abort', forward, { once: true });
+        if (this.options.signal?.aborted)
+            forward();
+        try {
+            throwIfAborted(this.stop.signal);
+            const lanes = Array.from({ length: Math.max(1, this.options.parallel ?? 4) }, () => this.lane());
+            const hasher = this.verify();
+            const all = [hasher, ...lanes];
+            all.forEach((p) => p.catch((error) => { this.failed ??= error; this.stop.abort(); this.wakeHasher(); }));
+            const results = await Promise.allSettled(all);
+            const broken = results.find((r) => r.status === 'rejected');
+            if (broken !== undefined)
+                throw this.failed ?? (broken as PromiseRejectedResult).reason;
+            return await this.complete(await hasher);
+        } catch (error) {
+            this.failed = error;
+            throw asCaratError(error);
+        } finally {
+            this.options.signal?.removeEventListener('abort', forward);
+            for (const waiter of this.waiters.splice(0))
+                waiter.reject(this.failed ?? makeError('cancelled', 'the transfer ended'));
+            await this.part.close().catch(() => undefined);
+            await this.journal.close().catch(() => undefined);
+            this.onEnd();
+        }
+    }
+
+    // Brings chunks until none is missing, urgent ones first.
+    private async lane(): Promise<void> {
+        for (;;) {
+            throwIfAborted(this.stop.signal);
+            const i = this.next();
+            if (i === undefined) {
+                if (this.hashed >= this.journal.chunkCount())
+                    return;
+                await sleep(20, this.stop.signal); // the verification may still find a bad chunk
+                continue;
+            }
+            this.active.add(i);
+            try {
+                await this.bring(i);
+            } finally {
+                this.active.delete(i);
+            }
+        }
+    }
+
+    private next(): number | undefined {
+        const free = (i: number) => !this.journal.crcs.has(i) && !this.active.has(i);
+        while (this.urgent.length > 0) {
+            const i = this.urgent.shift()!;
+            if (free(i))
+                return i;
+        }
+        for (let i = 0; i < this.journal.chunkCount(); i++)
+            if (free(i))
+                return i;
+        return undefined;
+    }
+
+    private async bring(i: number): Promise<void> {
+        const [start, end] = this.journal.chunkRange(i);
+        let at = start, crc = 0;
+        try {
+            for await (const piece of this.stream(start, end, this.stop.signal)) {
+                await this.part.write(at, piece);
+                crc = crc32(piece, crc);
+                at += piece.length;
+                this.inFlightBytes += piece.length;
+                this.rate.add(piece.length);
+                this.report('download');
+            }
+        } finally {
+            this.inFlightBytes -= at - start;
+        }
+        if (at !== end)
+            throw makeError('io', `the source gave ${at - start} bytes instead of ${end - start}`);
+        await this.part.flush();
+        await this.journal.append({ t: 'chunk', i, crc });
+        this.wakeHasher();
+        this.report('download');
+        for (const waiter of [...this.waiters])
+            if (this.missingIn(waiter.start, waiter.end).length === 0) {
+                this.waiters.splice(this.waiters.indexOf(waiter), 1);
+                waiter.resolve();
+            }
+    }
+
+    // Hashes the file in order behind the arriving chunks. A chunk that is not what was received is brought again.
+    private async verify(): Promise<string> {
+        const sha = new Sha256();
+        const chunk = new Uint8Array(Math.min(this.journal.begin!.chunk, this.size));
+        for (let i = 0; i < this.journal.chunkCount();) {
+            throwIfAborted(this.stop.signal);
+            if (!this.journal.crcs.has(i)) {
+                await new Promise<void>((resolve) => { this.wakeHasher = resolve; });
+                continue;
+            }
+            const [start, end] = this.journal.chunkRange(i);
+            const bytes = chunk.subarray(0, end - start);
+            const n = await this.part.read(start, bytes);
+            if (n !== bytes.length || crc32(bytes) !== this.journal.crcs.get(i)) {
+                if (++this.badRounds > 8)
+                    throw makeError('corrupt', `the storage does not keep what is written to it (at byte ${start})`);
+                await this.journal.append({ t: 'bad', i });
+                continue;
+            }
+            for (let at = 0; at < bytes.length; at += pieceBytes) {
+                sha.update(bytes.subarray(at, at + pieceBytes));
+                await turnAfter(12);
+            }
+            this.hashed = ++i;
+            if (this.journal.crcs.size === this.journal.chunkCount())
+                this.report('verify', i === this.journal.chunkCount());
+        }
+        return sha.digest();
+    }
+
+    private async complete(sha256: string): Promise<StoredModel> {
+        const begin = this.journal.begin!;
+        if (begin.sha256 !== null && begin.sha256 !== sha256) {
+            // Every chunk is what the source sent: the source is wrong, and no byte of it can be trusted.
+            await this.part.truncate(0);
+            for (const i of [...this.journal.crcs.keys()])
+                await this.journal.append({ t: 'bad', i });
+            throw makeError('corrupt', `'${begin.key}' has sha256 ${sha256} instead of ${begin.sha256}; the bytes were thrown away`);
+        }
+        await this.journal.append({ t: 'done', sha256 });
+        await this.part.close();
+        await finishRename(this.folder, this.id);
+        return describe(this.journal, 'complete');
+    }
+
+    private report(phase: StoreProgress['phase'], always = false): void {
+        const now = Date.now();
+        if (this.options.onProgress === undefined || (!always && now - this.lastReport < 100))
+            return;
+        this.lastReport = now;
+        const verified = Math.min(this.size, this.hashed * this.journal.begin!.chunk);
+        const received = phase === 'verify' ? verified : this.journal.received() + this.inFlightBytes;
+        const bytesPerSecond = this.rate.perSecond();
+        const secondsLeft = phase === 'verify' ? 0 : bytesPerSecond > 0 ? (this.size - received) / bytesPerSecond : Infinity;
+        this.options.onProgress({ key: this.key, phase, received, total: this.size, bytesPerSecond, secondsLeft });
+    }
+}
+
+// Bytes a second over the last few seconds.
+class Rate {
+    private readonly samples: [number, number][] = [];
+    add(n: number): void {
+        const now = Date.now();
+        const last = this.samples[this.samples.length - 1];
+        if (last !== undefined && now - last[0] < 100)
+            last[1] += n;
+        else
+            this.samples.push([now, n]);
+        while (this.samples.length > 0 && now - this.samples[0]![0] > 5000)
+            this.samples.shift();
+    }
+    perSecond(): number {
+        const first = this.samples[0];
+        if (first === undefined)
+            return 0;
+        const n = this.samples.reduce((sum, s) => sum + s[1], 0);
+        return n / Math.max(0.1, (Date.now() - first[0]) / 1000);
+    }
+}
+
+// Some browsers cannot rename: then the complete file keeps the name .part, and the journal says that it is complete.
+async function finishRename(folder: StoreFolder, id: string): Promise<void> {
+    try {
+        await folder.rename(`${id}.part`, `${id}.gguf`);
+    } catch (error) {
+        if (!['unsupported', 'not_found'].includes(asCaratError(error).code))
+            throw error;
+    }
+}
+
+function describe(journal: Journal, state: StoredModel['state']): StoredModel {
+    const { key, label, size, url, sha256, at } = journal.begin!;
+    const received = state === 'complete' ? size : journal.received();
+    return { key, label, state, size, received, sha256: journal.doneSha256 ?? sha256, url, addedAt: at };
+}
+
+// --- the store ------------------------------------------------------------------------------------------------------------------
+
+export interface StoreLimits { quota: number; usage: number }
+
+export class ModelStore {
+    private readonly transfers = new Map<string, Transfer>();
+
+    constructor(readonly folder: StoreFolder, private readonly limits: () => Promise<StoreLimits> = browserLimits) {}
+
+    // Every model, complete or not, oldest first. Leftovers that belong to no journal are removed.
+    async list(): Promise<StoredModel[]> {
+        const files = new Map((await this.folder.list()).map((f) => [f.name, f.size]));
+        const found: StoredModel[] = [];
+        for (const name of files.keys()) {
+            if (!name.endsWith('.journal'))
+                continue;
+            const model = await this.inspect(name.slice(0, -'.journal'.length), files);
+            if (model !== undefined)
+                found.push(model);
+        }
+        for (const name of files.keys())
+            if (/\.(part|gguf)$/.test(name) && !files.has(name.replace(/\.(part|gguf)$/, '.journal')))
+                await this.folder.remove(name).catch(() => undefined);
+        return found.sort((a, b) => a.addedAt - b.addedAt);
+    }
+
+    async get(key: string): Promise<StoredModel | undefined> {
+        const files = new Map((await this.folder.list()).map((f) => [f.name, f.size]));
+        return files.has(`${fileIdOf(key)}.journal`) ? this.inspect(fileIdOf(key), files) : undefined;
+    }
+
+    async usage(): Promise<StoreUsage> {
+        const modelBytes = (await this.folder.list()).reduce((sum, f) => sum + f.size, 0);
+        return { kind: this.folder.kind, modelBytes, ...await this.limits() };
+    }
+
+    // Begins a download or goes on with one. Resolves when the transfer runs: await .finished for its end. When the model is
+    // complete already, resolves to it.
+    async download(key: string, url: string, options: DownloadOptions = {}): Promise<Transfer | StoredModel> {
+        const running = this.transfers.get(key);
+        if (running !== undefined)
+            return running;
+        const known = await this.get(key);
+        if (known?.state === 'complete') {
+            if (options.sha256 !== undefined && options.sha256.toLowerCase() !== known.sha256)
+                throw makeError('bad_argument', `the store has another file as '${key}': its sha256 is ${known.sha256}`);
+            return known;
+        }
+        if (known?.state === 'broken')
+            await this.delete(key);
+        const remote = await openRemote(url, options);
+        return this.transfer(key, {
+            label: options.label ?? url.split(/[?#]/)[0]!.split('/').pop()!, url, size: remote.size, etag: remote.etag,
+            sha256: options.sha256?.toLowerCase() ?? null,
+        }, (start, end, signal) => streamRange(remote, start, end, { ...options, signal }), options, remote);
+    }
+
+    // Copies a local file into the store.
+    async import(key: string, file: Blob, options: DownloadOptions = {}): Promise<Transfer | StoredModel> {
+        const running = this.transfers.get(key);
+        if (running !== undefined)
+            return running;
+        const known = await this.get(key);
+        if (known?.state === 'complete')
+            return known;
+        if (known?.state === 'broken')
+            await this.delete(key);
+        const label = options.label ?? (file as File).name ?? key;
+        const stamp = `${(file as File).lastModified ?? ''}`;
+        return this.transfer(key, { label, url: null, size: file.size, etag: stamp, sha256: options.sha256?.toLowerCase() ?? null },
+            (start, end) => blobPieces(file, start, end), { ...options, parallel: 1 });
+    }
+
+    // Reads a whole complete model again; false when a byte is not what was downloaded.
+    async verify(key: string, signal?: AbortSignal): Promise<boolean> {
+        const model = await this.get(key);
+        if (model?.state !== 'complete')
+            throw makeError('not_found', `the store has no complete model '${key}'`);
+        const file = await this.openFile(key);
+        try {
+            const sha = new Sha256(), bytes = new Uint8Array(pieceBytes);
+            for (let at = 0; at < model.size; at += pieceBytes) {
+                throwIfAborted(signal);
+                sha.update(bytes.subarray(0, await file.read(at, bytes)));
+                await turnAfter(12);
+            }
+            return sha.digest() === model.sha256;
+        } finally {
+            await file.close();
+        }
+    }
+
+    // A running transfer, to pause it or to read from.
+    running(key: string): Transfer | undefined { return this.transfers.get(key); }
+
+    // The bytes of a complete model. Close it when done; it may be 'busy' in another tab (then see openBlob).
+    async openFile(key: string): Promise<StoreFile> {
+        const id = fileIdOf(key);
+        try {
+            return await this.folder.open(`${id}.gguf`, false, true);
+        } catch (error) {
+            if (asCaratError(error).code !== 'not_found')
+                throw error;
+            return this.folder.open(`${id}.part`, false, true);
+        }
+    }
+
+    async openBlob(key: string): Promise<Blob | undefined> {
+        const id = fileIdOf(key);
+        return this.folder.blob?.(`${id}.gguf`).catch(() => this.folder.blob!(`${id}.part`));
+    }
+
+    async delete(key: string): Promise<void> {
+        const running = this.transfers.get(key);
+        if (running !== undefined) {
+            running.cancel();
+            await running.finished.catch(() => undefined);
+        }
+        const id = fileIdOf(key);
+        // The journal goes last: a kill in between leaves no bytes without a name.
+        for (const end of ['gguf', 'part', 'journal'])
+            await this.folder.remove(`${id}.${end}`);
+    }
+
+    private async transfer(key: string, what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>, stream: ChunkStream,
+        options: DownloadOptions, remote?: RemoteFile): Promise<Transfer> {
+        const id = fileIdOf(key);
+        const file = await this.folder.open(`${id}.journal`, true);
+        let part: StoreFile | undefined;
+        try {
+            const journal = await Journal.open(file);
+            await this.begin(id, journal, key, what, options);
+            await this.checkQuota(journal);
+            part = await this.folder.open(`${id}.part`, true);
+            if (remote !== undefined && remote.etag === null)
+                remote.etag = journal.begin!.etag;
+            const transfer = new Transfer(this.folder, id, journal, part, stream, options, () => this.transfers.delete(key));
+            this.transfers.set(key, transfer);
+            return transfer;
+        } catch (error) {
+            await part?.close();
+            await file.close();
+            throw error;
+        }
+    }
+
+    private async begin(id: string, journal: Journal, key: string, what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
+        options: DownloadOptions): Promise<void> {
+        const known = journal.begin;
+        if (known === undefined) {
+            await this.folder.remove(`${id}.part`);
+            await journal.append({ t: 'begin', v: 1, key, ...what, chunk: options.chunkBytes ?? defaultChunkBytes, at: Date.now() });
+            return;
+        }
+        const sameBytes = known.sha256 !== null && known.sha256 === what.sha256; // then it may come from anywhere
+        const sameTag = known.etag === null || what.etag === null || known.etag === what.etag;
+        if (known.size !== what.size || (!sameBytes && !sameTag) || (what.sha256 !== null && known.sha256 !== null && !sameBytes))
+            throw makeError('changed', `'${key}' was begun with another file (${known.size} bytes, now ${what.size})`);
+    }
+
+    private async checkQuota(journal: Journal): Promise<void> {
+        const { quota, usage } = await this.limits();
+        const needed = journal.begin!.size - journal.received();
+        if (quota > 0 && needed > quota - usage)
+            throw makeError('quota', `'${journal.begin!.key}' needs ${gigabytes(needed)} more, the browser has `
+                + `${gigabytes(Math.max(0, quota - usage))} of ${gigabytes(quota)} left for this site`);
+    }
+
+    private async inspect(id: string, files: Map<string, number>): Promise<StoredModel | undefined> {
+        const journal = await this.peek(id);
+        if (journal === undefined)
+            return [...this.transfers.values()].find((t) => fileIdOf(t.key) === id)?.describe();
+        const running = journal.begin === undefined ? undefined : this.transfers.get(journal.begin.key);
+        if (running !== undefined)
+            return describe(journal, 'partial');
+        const begin = journal.begin;
+        const hasPart = files.has(`${id}.part`), hasWhole = files.has(`${id}.gguf`);
+        if (begin === undefined || (journal.doneSha256 !== undefined && !hasPart && !hasWhole)) {
+            await this.folder.remove(`${id}.journal`).catch(() => undefined); // nothing is left of it
+            return undefined;
+        }
+        if (journal.doneSha256 === undefined)
+            return describe(journal, 'partial');
+        if (!hasWhole)
+            await finishRename(this.folder, id);
+        const stored = files.get(`${id}.gguf`) ?? files.get(`${id}.part`);
+        return describe(journal, stored === begin.size ? 'complete' : 'broken');
+    }
+
+    // The journal as it stands, also while someone writes it; undefined when it cannot be read now.
+    private async peek(id: string): Promise<Journal | undefined> {
+        try {
+            if (this.folder.blob !== undefined)
+                return Journal.parse(new Uint8Array(await (await this.folder.blob(`${id}.journal`)).arrayBuffer()));
+            const file = await this.folder.open(`${id}.journal`, false, true);
+            try {
+                const bytes = new Uint8Array(await file.size());
+                await file.read(0, bytes);
+                return Journal.parse(bytes);
+            } finally {
+                await file.close();
+            }
+        } catch (error) {
+            if (['busy', 'not_found'].includes(asCaratError(error).code))
+                return undefined;
+            throw error;
+        }
+    }
+}
+
+function gigabytes(n: number): string {
+    return n >= 1e8 ? `${(n / 1e9).toFixed(1)} GB` : `${Math.ceil(n / 1e6)} MB`;
+}
+
+async function* blobPieces(file: Blob, start: number, end: number): AsyncGenerator<Uint8Array> {
+    for (let at = start; at < end; at += pieceBytes)
+        yield new Uint8Array(await file.slice(at, Math.min(end, at + pieceBytes)).arrayBuffer());
+}
+
+async function browserLimits(): Promise<StoreLimits> {
+    const estimate = await globalThis.navigator?.storage?.estimate?.().catch(() => undefined);
+    return { quota: estimate?.quota ?? 0, usage: estimate?.usage ?? 0 };
+}
