@@ -17,6 +17,8 @@
 #include "text/buffer.h"
 #include "text/tokenizer.h"
 
+struct chat_document;
+
 enum chat_part_kind { CHAT_PART_TEXT, CHAT_PART_IMAGE, CHAT_PART_AUDIO, CHAT_PART_VIDEO, CHAT_PART_OTHER };
 
 struct chat_part {
@@ -65,7 +67,8 @@ struct chat {
     struct chat_message *messages; // [n_messages]
     size_t n_messages;
     size_t capacity;
-    const struct json_value *tools; // a list of {"type":"function","function":{...}}, or NULL
+    const struct json_value *tools;  // a list of {"type":"function","function":{...}}, or NULL
+    struct chat_document *documents; // arguments that came as JSON text, parsed
 };
 
 // Appends a message of one text. The text and the role are copied.
