@@ -1,8 +1,8 @@
 // writer.h: writing a GGUF file (version 3) from front to back, for tools and tests.
 //
 // Order of calls: gguf_writer_new; any number of gguf_write_<metadata>; gguf_declare for every tensor; then gguf_write_data with
-// the bytes of the tensors in the order of their declaration, in pieces of any size; gguf_writer_finish. The file appears under
-// its name only when finish succeeds: until then it is NAME.part, which gguf_writer_free removes.
+// the bytes of the tensors in the order of their declaration, in pieces of any size; gguf_writer_finish. A file appears under its
+// name only when finish succeeds: until then it is NAME.part, which gguf_writer_free removes.
 //
 // Errors stick: after a failure every further call fails with the same message, so checking the last one is enough.
 
@@ -17,8 +17,16 @@
 
 struct gguf_writer;
 
-// alignment: a power of two, 0 for the usual 32. Anything but 32 is also stored as general.alignment.
+#ifndef __wasm__
+// Writes to the file `path`. alignment: a power of two, 0 for the usual 32. Anything but 32 is also stored as general.alignment.
 struct gguf_writer *gguf_writer_new(const char *path, uint32_t alignment, struct carat_error *err);
+#endif
+
+// Takes the next bytes of the file; false with *err filled ends the writing.
+typedef bool gguf_sink(void *context, const void *bytes, size_t n_bytes, struct carat_error *err);
+
+// Writes to the caller's function instead, e.g. into memory.
+struct gguf_writer *gguf_writer_new_sink(gguf_sink *sink, void *context, uint32_t alignment, struct carat_error *err);
 
 bool gguf_write_u32(struct gguf_writer *writer, const char *key, uint32_t value);
 bool gguf_write_u64(struct gguf_writer *writer, const char *key, uint64_t value);
