@@ -17,6 +17,9 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"tokenize", command_tokenize, "print the token ids of a text"},
+    {"detokenize", command_detokenize, "print the text of token ids"},
+    {"template", command_template, "print the prompt a conversation becomes"},
     {"version", command_version, "print the version"},
 };
 

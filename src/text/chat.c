@@ -120,8 +120,11 @@ static bool parse_arguments_text(
     if (document == NULL)
         return out_of_memory(err);
     document->json = json_parse(text->text, text->n_text, err);
-    if (document->json == NULL)
+    if (document->json == NULL) {
+        if (err != NULL && err->code == CARAT_BAD_FILE)
+            err->code = CARAT_BAD_ARGUMENT;
         return fail_in(err, "messages[%zu]: arguments of a tool call", index);
+    }
     document->next = chat->documents;
     chat->documents = document;
     *arguments = json_root(document->json);
