@@ -77,7 +77,7 @@ for (const [kind, make] of [['memory', memoryFolder], ['folder', () => nodeFolde
     }));
 }
 
-test('a download that was paused goes on without bringing what it has', () => withServer(undefined, async (url, server) => {
+test('a download that was paused goes on without bringing what it has', () => withServer(() => ({ delayMs: 25 }), async (url, server) => {
     const store = new ModelStore(nodeFolder(newFolder()), roomy);
     const stop = new AbortController();
     const transfer = await store.download('m', url, { ...options, parallel: 1, signal: stop.signal,
@@ -165,7 +165,7 @@ test('a process killed with SIGKILL while downloading is taken up by the next', 
     assert.deepEqual(await contents(store, 'm'), bytes);
 }));
 
-test('a byte that rots in the partial file is found and brought again', () => withServer(undefined, async (url, server) => {
+test('a byte that rots in the partial file is found and brought again', () => withServer(() => ({ delayMs: 25 }), async (url, server) => {
     const folder = newFolder();
     const store = new ModelStore(nodeFolder(folder), roomy);
     const stop = new AbortController();
