@@ -16,8 +16,8 @@
 bool gguf_dequantize(enum gguf_type type, const void *blocks, float *out, size_t n_elems);
 
 // The opposite, for F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K; false for any other type or a broken multiple.
-// 32-element blocks round to nearest with the scale of the largest magnitude; K quants search scales and minima for the least
-// squared error, weighted by the magnitude of the values. Input must be finite.
+// 32-element blocks round to nearest, the scale taken from the extreme values. K quants search scales and minima for the least
+// squared error. Input must be finite; a scale beyond 16 bits is cut to the largest one.
 bool gguf_quantize(enum gguf_type type, const float *values, void *blocks, size_t n_elems);
 
 // True when gguf_quantize can write the type.
