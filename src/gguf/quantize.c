@@ -21,10 +21,10 @@ static void store_half(uint8_t *bytes, float value)
 // The value of largest magnitude, with its sign; of equal ones the first.
 static float signed_extreme(const float *x)
 {
-    float extreme = 0;
+    float extreme = 0, magnitude = 0;
     for (int j = 0; j < 32; j++) {
-        if (fabsf(x[j]) > fabsf(extreme))
-            extreme = x[j];
+        if (fabsf(x[j]) > magnitude)
+            extreme = x[j], magnitude = fabsf(x[j]);
     }
     return extreme;
 }

@@ -259,12 +259,22 @@ void gguf_quantize_q5_k(const float *values, uint8_t *block)
 
 enum { SUB_6 = 16, N_SUBS_6 = SUPER / SUB_6, HALF_6 = 32, SYMMETRIC_TRIALS = 19 };
 
+// The value of largest magnitude, with its sign. The magnitude is kept apart because clang 19 drops the inner fabsf of
+// `fabsf(x) > fabsf(extreme) ? x : extreme` in the second round when extreme starts as 0.
+static float largest_magnitude(const float *x, int n)
+{
+    float extreme = 0, magnitude = 0;
+    for (int i = 0; i < n; i++) {
+        if (fabsf(x[i]) > magnitude)
+            extreme = x[i], magnitude = fabsf(x[i]);
+    }
+    return extreme;
+}
+
 // Stage 1: the scale of one sub-block.
 static float fit_symmetric(const float *x)
 {
-    float extreme = 0;
-    for (int i = 0; i < SUB_6; i++)
-        extreme = fabsf(x[i]) > fabsf(extreme) ? x[i] : extreme;
+    float extreme = largest_magnitude(x, SUB_6);
     if (extreme == 0)
         return 0;
     float best = 0, scale = 0;
@@ -346,12 +356,10 @@ static void refit_symmetric(struct symmetric_block *b)
 
 static void search_symmetric(struct symmetric_block *b)
 {
-    float scale[N_SUBS_6], extreme = 0;
-    for (int sub = 0; sub < N_SUBS_6; sub++) {
+    float scale[N_SUBS_6];
+    for (int sub = 0; sub < N_SUBS_6; sub++)
         scale[sub] = fit_symmetric(b->x + sub * SUB_6);
-        extreme = fabsf(scale[sub]) > fabsf(extreme) ? scale[sub] : extreme;
-    }
-    b->d = round_to_half(extreme / -128); // the extreme scale gets -128, which has no positive twin
+    b->d = round_to_half(largest_magnitude(scale, N_SUBS_6) / -128); // the extreme scale gets -128, which has no positive twin
     for (int sub = 0; sub < N_SUBS_6; sub++)
         b->scale[sub] = b->d != 0 ? round_and_clamp(scale[sub] / b->d, -128, 127) : 0;
     float error = improve_symmetric(b);
