@@ -210,7 +210,7 @@ static bool find_globals(struct lookup *lookup, struct gemma4_text *text)
     return c->per_layer_width == 0 || find_per_layer_table(lookup, text);
 }
 
-bool text_open(
+bool gemma4_open(
     const struct gguf_file *file, enum gemma4_compat compat, struct plan *plan, struct gemma4_text **out, struct carat_error *err)
 {
     *out = NULL;
@@ -225,14 +225,14 @@ bool text_open(
     if (!gemma4_config_read(file, compat, &text->arena, &text->config, told) ||
         !lookup_begin(&lookup, file, plan, PLAN_LAYERS, told) || !find_globals(&lookup, text) || !find_layers(&lookup, text)) {
         plan_restore(plan, &before); // nothing may point into the table that is freed now
-        text_free(text);
+        gemma4_free(text);
         return false;
     }
     *out = text;
     return true;
 }
 
-bool text_ready(struct gemma4_text *text, struct carat_error *err)
+bool gemma4_ready(struct gemma4_text *text, struct carat_error *err)
 {
     const struct gemma4_config *c = &text->config;
     int32_t n_pairs = c->head_dim_global / 2;
@@ -244,7 +244,7 @@ bool text_ready(struct gemma4_text *text, struct carat_error *err)
                has_factors ? text->rope_factors : NULL, n_pairs / 4, err);
 }
 
-void text_free(struct gemma4_text *text)
+void gemma4_free(struct gemma4_text *text)
 {
     if (text != NULL)
         arena_free(&text->arena);
@@ -256,7 +256,7 @@ static struct linear *linear_if(struct linear *linear, const char *name)
     return weight_exists(&linear->weight) && strcmp(linear->weight.name, name) == 0 ? linear : NULL;
 }
 
-struct linear *text_find_linear(struct gemma4_text *text, const char *name)
+struct linear *gemma4_find_linear(struct gemma4_text *text, const char *name)
 {
     struct linear *found = linear_if(&text->per_layer_proj, name);
     for (int32_t l = 0; found == NULL && l < text->config.n_layers; l++) {

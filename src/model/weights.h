@@ -59,21 +59,21 @@ struct gemma4_text {
     struct gguf_source *per_layer_source;  //
     struct weight rope_factors_weight;     // describes rope_factors; none: the file has no such tensor
     float *rope_factors;                   // [head_dim_global / 2], filled by the plan
-    struct rope rope_sliding, rope_global; // made by text_ready
+    struct rope rope_sliding, rope_global; // made by gemma4_ready
     struct arena arena;                    // of all of the above
 };
 
 // Reads the metadata and the tensor table, and enters every weight of the text model into the plan. The file must stay open. *out
-// is freed with text_free after the plan was unloaded.
-bool text_open(const struct gguf_file *file, enum gemma4_compat compat, struct plan *plan, struct gemma4_text **out,
+// is freed with gemma4_free after the plan was unloaded.
+bool gemma4_open(const struct gguf_file *file, enum gemma4_compat compat, struct plan *plan, struct gemma4_text **out,
     struct carat_error *err);
 
 // To be called once when the plan's bytes are there: makes what depends on them.
-bool text_ready(struct gemma4_text *text, struct carat_error *err);
+bool gemma4_ready(struct gemma4_text *text, struct carat_error *err);
 
-void text_free(struct gemma4_text *text); // NULL is allowed
+void gemma4_free(struct gemma4_text *text); // NULL is allowed
 
 // The projection called `name` in the file ("blk.0.attn_q.weight"), or NULL. Tells where an adapter goes.
-struct linear *text_find_linear(struct gemma4_text *text, const char *name);
+struct linear *gemma4_find_linear(struct gemma4_text *text, const char *name);
 
 #endif
