@@ -6,8 +6,9 @@
 #include "ops/ops.h"
 
 struct webgpu_options {
-    int32_t max_batch;     // rows of the largest batch; 0: 512
+    int32_t max_batch;                 // rows of the largest batch; 0: 512
     bool keep_per_layer_table_on_disk; // save device memory by reading rows of the per-layer table on demand
+    bool hardware_only;                // fail with CARAT_NO_DEVICE rather than use a software renderer
 };
 
 // Natively: finds an adapter (waiting for it), makes a device. In the browser the host passes in its device.
