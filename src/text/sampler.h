@@ -1,7 +1,8 @@
 // sampler.h: choosing the next token from logits.
 //
-// Order of the steps: mask (suppressed ids, grammar, logit bias), penalties over the recent tokens (each distinct token once, in
-// greedy mode too), temperature, top-k, softmax, min-p, top-p, draw. Temperature 0 takes the largest logit.
+// Order of the steps: mask (suppressed ids, logit bias, grammar), penalties over the recent tokens (each distinct token once, in
+// greedy mode too), temperature, top-k, then top-p and min-p, both judged on the distribution that top-k left, then the draw.
+// Temperature 0 takes the largest logit. Of equal logits the lower id comes first.
 // The same parameters, seed, history and logits give the same token.
 
 #ifndef CARAT_TEXT_SAMPLER_H
@@ -21,7 +22,7 @@ struct sampler_bias {
 struct sampler_params {
     float temperature;               // <= 0: greedy
     int32_t top_k;                   // <= 0: off
-    float top_p;                     // >= 1: off
+    float top_p;                     // >= 1: off; the smallest set of tokens that holds this much probability
     float min_p;                     // <= 0: off; keeps tokens of at least min_p times the largest probability
     float repetition_penalty;        // 1: off; positive logits are divided by it, negative multiplied
     float presence_penalty;          // subtracted once from the logit of a token in the window
@@ -29,8 +30,11 @@ struct sampler_params {
     int32_t penalty_window;          // tokens looked back on; 0: none
     const struct sampler_bias *bias; // [n_bias], copied
     size_t n_bias;
-    uint64_t seed; // 0: the fixed start state of the original
+    uint64_t seed; // 0: the start state of the original, 0x00C0FFEE5E7D
+    bool raw_seed; // the seed is the RNG's first state itself, as in the original; else it is mixed, so that seeds 1, 2, 3 differ
 };
+
+enum { SAMPLER_MAX_WINDOW = 1 << 20, SAMPLER_MAX_TOP = 256 };
 
 // Gemma 4's recommendation: temperature 1.0, top-k 64, top-p 0.95, no penalties, window 64.
 struct sampler_params sampler_defaults(void);
@@ -47,7 +51,8 @@ struct sampler *sampler_new(int32_t n_vocab, const struct sampler_params *params
     struct carat_error *err);
 void sampler_free(struct sampler *sampler);
 
-// Other parameters for the same stream of tokens: the history stays; the RNG restarts unless params->seed is 0.
+// Other parameters for the same stream of tokens: the history stays (the last penalty_window tokens of it); the RNG restarts
+// unless params->seed is 0. On failure nothing changes.
 bool sampler_set(struct sampler *sampler, const struct sampler_params *params, struct carat_error *err);
 
 // Empties the history; the RNG runs on.
@@ -70,7 +75,7 @@ struct sampler_candidate {
 struct sampler_report {
     float logprob;                 // of the chosen token
     struct sampler_candidate *top; // [n_top] room for the most probable tokens, descending; may be NULL with n_top 0
-    int32_t n_top;                 // wanted; on return the number given
+    int32_t n_top;                 // wanted, at most SAMPLER_MAX_TOP; on return the number given
 };
 
 // Chooses from logits [n_vocab], which are overwritten. report may be NULL.
@@ -78,8 +83,8 @@ struct sampler_report {
 bool sampler_sample(struct sampler *sampler, float *logits, int32_t *id, struct sampler_report *report, struct carat_error *err);
 
 // The same when only the largest logits were delivered: n candidates in any order, overwritten. log_sum_exp is the logarithm of
-// the sum of exp over all logits, for the report; NAN when unknown (then the report is relative to the candidates). Exact as long
-// as n >= top_k + (ids that mask, bias or penalties can pull down).
+// the sum of exp over all logits that may be chosen, for the report; NAN when unknown (then the report is relative to the
+// candidates). Exact as long as n >= top_k + (ids that mask, bias or penalties can pull down).
 bool sampler_sample_candidates(struct sampler *sampler, struct sampler_candidate *candidates, int32_t n, float log_sum_exp,
     int32_t *id, struct sampler_report *report, struct carat_error *err);
 
@@ -87,11 +92,13 @@ bool sampler_sample_candidates(struct sampler *sampler, struct sampler_candidate
 // logits will do (top_k off, logit bias that raises, a mask, repetition penalty below 1 ...).
 int32_t sampler_candidates_needed(const struct sampler *sampler);
 
-// State: the original's layout (rng u64, seed u64, temperature f32, top_k u32, top_p f32, repetition f32, window u32, history
-// length u32, ids u32[], little-endian). With `extended` followed by carat's own fields.
-// Returns the bytes needed; writes them if capacity suffices.
+// State, little-endian, in the original's layout: rng u64, seed u64, temperature f32, top_k u32, top_p f32, repetition f32,
+// window u32, history length u32, ids u32[] (oldest first). With `extended` carat's own fields follow: min_p f32, presence f32,
+// frequency f32, raw_seed u32, number of biases u32, each id u32 and value f32. Returns the bytes needed; writes them if capacity
+// suffices.
 size_t sampler_dump(const struct sampler *sampler, bool extended, void *bytes, size_t capacity);
-// Takes either layout. On failure (CARAT_BAD_FILE) the sampler is unchanged.
+
+// Takes either layout; what it does not hold is off afterwards. On failure (CARAT_BAD_FILE) the sampler is unchanged.
 bool sampler_restore(struct sampler *sampler, const void *bytes, size_t n_bytes, struct carat_error *err);
 
 #endif
