@@ -1,8 +1,8 @@
 // text_golden.h: the golden suite of the text model for any backend. Include it first (see golden.h).
 //
 // A backend's test makes a policy and calls run_text_goldens(): every text model of the fixtures is loaded, its prompt, its long
-// prompt and its greedy continuation are computed, and all that the goldens hold is compared. A table of the largest deviations
-// is printed. Example:
+// prompt and its greedy continuation are computed, and all that the goldens hold is compared; run_soft_goldens() does the same
+// for prompts with images and sounds, whose soft tokens are given. A table of the largest deviations is printed. Example:
 //
 //     static struct ops *make(struct carat_error *err) { return ref_ops_new(err); }
 //     static void goldens(void **state) {
@@ -274,6 +274,114 @@ GOLDEN_HELPER void run_text_goldens(ops_factory *factory, const struct text_poli
     int n_bad = 0;
     for (int i = 0; i < TEXT_GOLDENS; i++)
         n_bad += !run_text_golden(factory, policy, i);
+    assert_int_equal(n_bad, 0);
+}
+
+// --- prompts with images and sounds ---
+
+// The soft tokens are given (those of the goldens of the towers), so only the text model is judged: which rows they replace, row
+// 0 of the per-layer table for them, and who sees whom within an image.
+
+static const char *const soft_golden_names[] = {"prompt-micro-mm31-image.gguf", "prompt-micro-mm31-two-images.gguf",
+    "prompt-tiny-mm-audio.gguf", "prompt-tiny-mm-image.gguf", "prompt-tiny-mm-image-audio.gguf", "prompt-tiny-mm-two-images.gguf",
+    "prompt-tiny-mm-single-image-audio.gguf"};
+
+enum { SOFT_GOLDENS = sizeof soft_golden_names / sizeof soft_golden_names[0], SOFT_MAX_RUNS = 4 };
+
+GOLDEN_HELPER void golden_word(const struct gguf_file *file, const char *key, uint64_t i, char *out, size_t n_out)
+{
+    struct gguf_text text;
+    const struct gguf_value *value = gguf_find(file, key);
+    assert_non_null(value);
+    assert_true(gguf_value_text(value, i, &text));
+    snprintf(out, n_out, "%.*s", (int)text.n_bytes, text.bytes);
+}
+
+// Loads the soft tokens of medium number i ("image:landscape:60") into a buffer of the backend.
+GOLDEN_HELPER struct tensor load_soft_tokens(struct rig *rig, const struct gguf_file *golden, uint64_t i)
+{
+    struct carat_error err = {0};
+    char model[64], medium[64], path[256];
+    golden_word(golden, "golden.model", 0, model, sizeof model);
+    golden_word(golden, "golden.media", i, medium, sizeof medium);
+    char *kind = strtok(medium, ":"), *name = strtok(NULL, ":");
+    snprintf(path, sizeof path, "%s-%s-%s.gguf", strcmp(kind, "image") == 0 ? "vision" : "audio", model, name);
+    struct gguf_file *file = golden_open("media", path);
+    size_t n;
+    float *soft = golden_f32(file, "soft", &n);
+    int32_t d = rig->text->config.d_model;
+    struct tensor tensor = {.buffer = rig->ops->buffer_new(rig->ops, n * 4, &err), .n_rows = (int32_t)n / d, .n_cols = d};
+    require(tensor.buffer != NULL, err);
+    rig->ops->write(rig->ops, tensor.buffer, 0, soft, n * 4);
+    free(soft);
+    gguf_close(file);
+    return tensor;
+}
+
+// Every stretch of equal types other than text becomes a run.
+GOLDEN_HELPER int find_soft_runs(struct rig *rig, const struct gguf_file *golden, struct soft_run runs[SOFT_MAX_RUNS])
+{
+    size_t n;
+    int n_runs = 0;
+    int32_t *types = golden_i32(golden, "token_types", &n);
+    for (size_t i = 0; i < n; i++) {
+        if (types[i] == 0)
+            continue;
+        if (i == 0 || types[i - 1] != types[i]) {
+            assert_true(n_runs < SOFT_MAX_RUNS);
+            runs[n_runs] = (struct soft_run){
+                .row = (int32_t)i, .rows = load_soft_tokens(rig, golden, (uint64_t)n_runs), .is_image = types[i] == 1};
+            n_runs++;
+        }
+        runs[n_runs - 1].n_rows++;
+    }
+    free(types);
+    for (int i = 0; i < n_runs; i++)
+        assert_int_equal(runs[i].n_rows, runs[i].rows.n_rows);
+    return n_runs;
+}
+
+GOLDEN_HELPER bool run_soft_golden(ops_factory *factory, const struct text_policy *policy, const char *name)
+{
+    struct carat_error err = {0};
+    struct gguf_file *golden = golden_open("media", name);
+    char model[64];
+    golden_word(golden, "golden.file", 0, model, sizeof model);
+    const struct text_tolerance *tolerance = strstr(model, "F16") != NULL ? &policy->floats : &policy->quantised;
+    struct rig rig;
+    rig_open(&rig, factory, model, (struct rig_options){.kv_f32 = policy->kv_f32, .max_batch = 160});
+    struct soft_run runs[SOFT_MAX_RUNS];
+    int n_runs = find_soft_runs(&rig, golden, runs);
+    size_t n, n_positions, n_logits, n_vocab = (size_t)rig.text->config.n_vocab;
+    int32_t *ids = golden_i32(golden, "ids", &n), *positions = golden_i32(golden, "pos", &n_positions);
+    float *logits = golden_f32(golden, "logits", &n_logits), *got = malloc(n * n_vocab * sizeof *got);
+    assert_non_null(got);
+    struct text_batch batch = {.n = (int32_t)n, .ids = ids, .n_logits = (int32_t)n, .soft = runs, .n_soft = n_runs};
+    require(text_forward(rig.context, rig.kv, &batch, &err), err);
+    read_tensor(rig.ops, rig.context->logits, got);
+    struct deviation deviation = {0};
+    for (size_t i = 0; i < n_positions; i++)
+        deviation_add(&deviation, got + (size_t)positions[i] * n_vocab, logits + i * n_vocab, n_vocab);
+    bool good = (tolerance->logits <= 0 || deviation.largest <= tolerance->logits) &&
+                (tolerance->logits_rms <= 0 || deviation_rms(&deviation) <= tolerance->logits_rms);
+    printf("  %-40s logits %.1e rms %.1e%s\n", name, deviation.largest, deviation_rms(&deviation),
+        good ? "" : "  <-- beyond the tolerance");
+    for (int i = 0; i < n_runs; i++)
+        rig.ops->buffer_free(rig.ops, runs[i].rows.buffer);
+    free(got);
+    free(logits);
+    free(positions);
+    free(ids);
+    rig_close(&rig);
+    gguf_close(golden);
+    return good;
+}
+
+GOLDEN_HELPER void run_soft_goldens(ops_factory *factory, const struct text_policy *policy)
+{
+    int n_bad = 0;
+    for (int i = 0; i < SOFT_GOLDENS; i++)
+        n_bad += !run_soft_golden(factory, policy, soft_golden_names[i]);
     assert_int_equal(n_bad, 0);
 }
 
