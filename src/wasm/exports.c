@@ -1,14 +1,429 @@
-// exports.c: the WebAssembly module's functions for JavaScript (web/src/engine.ts calls them; web/README.md lists them).
+// exports.c: the WebAssembly module's functions for JavaScript.
+//
+// web/src/engine.ts calls them; web/README.md lists them. Handles are pointers. A function that fails returns 0 (NULL, or a
+// negative count) and leaves the error in one place, where wasm_error_code and wasm_error_message find it. Texts and arrays that a
+// function gives are valid until the next call. 64-bit sizes travel as double, exact up to 2^53.
+//
+// The host brings the bytes: wasm_open reads headers through the import `read` and makes the plan, wasm_plan says which stretches
+// of the files are needed, wasm_plan_write takes them, wasm_ready ends.
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "base/error.h"
-#include "base/threads.h"
+#include "base/json.h"
+#include "carat.h"
+#include "engine/model.h"
+#include "engine/request.h"
+#include "text/chat.h"
 
 #define EXPORT(name) __attribute__((export_name(#name)))
+
+// Raised with interfaceNumber of web/src/wasm.ts whenever a function here changes its meaning.
+enum { INTERFACE_NUMBER = 1 };
+
+// Copies n bytes at `offset` of the host's source `part` to dst: 1 done, 0 failed, -1 not here yet.
+__attribute__((import_module("carat"), import_name("read"))) int host_read(int part, double offset, void *dst, size_t n_bytes);
+
+static struct carat_error error;
+
+static struct {
+    void *bytes; // freed before the next result
+    size_t n;
+} result;
+
+static void set_result(void *bytes, size_t n)
+{
+    free(result.bytes);
+    result.bytes = bytes;
+    result.n = n;
+}
+
+// --- memory and errors --------------------------------------------------------------------------------------------------------
+
+EXPORT(wasm_interface) int wasm_interface(void);
+int wasm_interface(void)
+{
+    return INTERFACE_NUMBER;
+}
 
 EXPORT(wasm_alloc) void *wasm_alloc(size_t n_bytes);
 void *wasm_alloc(size_t n_bytes)
 {
-    return malloc(n_bytes);
+    return aligned_alloc(16, (n_bytes + 15) & ~(size_t)15);
+}
+
+EXPORT(wasm_free) void wasm_free(void *memory);
+void wasm_free(void *memory)
+{
+    free(memory);
+}
+
+EXPORT(wasm_error_code) int wasm_error_code(void);
+int wasm_error_code(void)
+{
+    return error.code;
+}
+
+EXPORT(wasm_error_message) const char *wasm_error_message(void);
+const char *wasm_error_message(void)
+{
+    return error.message;
+}
+
+EXPORT(wasm_result) const void *wasm_result(void);
+const void *wasm_result(void)
+{
+    return result.bytes;
+}
+
+EXPORT(wasm_result_size) size_t wasm_result_size(void);
+size_t wasm_result_size(void)
+{
+    return result.n;
+}
+
+// --- models -------------------------------------------------------------------------------------------------------------------
+
+enum { MAX_PARTS = 256 };
+
+static bool read_from_host(void *context, uint64_t offset, void *dst, size_t n_bytes, struct carat_error *err)
+{
+    int part = (int)(intptr_t)context;
+    switch (host_read(part, (double)offset, dst, n_bytes)) {
+    case 1:
+        return true;
+    case -1:
+        return fail(err, CARAT_IO, "the first %llu bytes of the file are not enough for its header",
+            (unsigned long long)(offset + n_bytes));
+    default:
+        return fail(err, CARAT_IO, "%zu bytes at %llu could not be read", n_bytes, (unsigned long long)offset);
+    }
+}
+
+// Opens parts [first, first + n) of the host as one file.
+static bool open_file(int first, int n, const double *sizes, struct gguf_file **file)
+{
+    struct gguf_source *parts[MAX_PARTS] = {0};
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        parts[i] = gguf_source_callback(
+            read_from_host, (void *)(intptr_t)(first + i), (uint64_t)sizes[first + i], "the model", &error);
+        ok = parts[i] != NULL;
+    }
+    if (ok && gguf_open(parts, (uint32_t)n, file, &error))
+        return true;
+    for (int i = 0; i < n; i++)
+        gguf_source_close(parts[i]);
+    return false;
+}
+
+// The words that JavaScript passes to wasm_open.
+struct open_options {
+    int32_t backend; // 0 cpu, 1 webgpu, 2 ref
+    int32_t n_threads;
+    int32_t flags;       // 1 exact, 2 text only, 4 per-layer table on disk
+    int32_t compat;      // enum carat_compat
+    int32_t n_projector; // the last this many parts are the projector file
+};
+
+EXPORT(wasm_open) struct carat_model *wasm_open(int n_parts, const double *sizes, const struct open_options *words);
+struct carat_model *wasm_open(int n_parts, const double *sizes, const struct open_options *words)
+{
+    static const char *const backends[] = {"cpu", "webgpu", "ref"};
+    struct carat_model_options options = {
+        .backend = backends[words->backend],
+        .n_threads = words->n_threads,
+        .exact = (words->flags & 1) != 0,
+        .text_only = (words->flags & 2) != 0,
+        .per_layer_table_on_disk = (words->flags & 4) != 0,
+        .compat = (enum carat_compat)words->compat,
+    };
+    int n_text = n_parts - words->n_projector;
+    struct gguf_file *file = NULL;
+    struct gguf_file *projector = NULL;
+    struct carat_model *model;
+    if (n_parts > MAX_PARTS || n_text < 1) {
+        fail(&error, CARAT_BAD_ARGUMENT, "a model of %d files can't be opened; at most %d are possible", n_parts, MAX_PARTS);
+        return NULL;
+    }
+    if (!open_file(0, n_text, sizes, &file))
+        return NULL;
+    if (words->n_projector > 0 && !open_file(n_text, words->n_projector, sizes, &projector)) {
+        gguf_close(file);
+        return NULL;
+    }
+    if (!model_begin(file, projector, &options, &model, &error))
+        return NULL;
+    if (plan_place(&model->plan, model->ops, &error))
+        return model;
+    carat_model_free(model);
+    return NULL;
+}
+
+EXPORT(wasm_close) void wasm_close(struct carat_model *model);
+void wasm_close(struct carat_model *model)
+{
+    carat_model_free(model);
+}
+
+// A stretch of a file to be brought. All numbers, since JavaScript reads them from one Float64Array.
+struct plan_line {
+    double index;  // for wasm_plan_write
+    double part;
+    double offset; // in the part
+    double n_bytes;
+    double direct; // 1: the bytes go to the GPU unread, so they need not be in this memory
+};
+
+// The lines are the result; returns how many, -1 on failure.
+EXPORT(wasm_plan) int wasm_plan(const struct carat_model *model);
+int wasm_plan(const struct carat_model *model)
+{
+    const struct plan *plan = &model->plan;
+    struct plan_line *lines = calloc(plan->n_items + 1, sizeof *lines);
+    if (lines == NULL) {
+        fail(&error, CARAT_NO_MEMORY, "no memory for a list of %zu weights", plan->n_items);
+        return -1;
+    }
+    int n = 0;
+    for (size_t i = 0; i < plan->n_items; i++) {
+        const struct plan_item *item = &plan->items[i];
+        if (!plan_needs_bytes(item))
+            continue;
+        lines[n++] = (struct plan_line){
+            .index = (double)i,
+            .part = item->weight->file_part,
+            .offset = (double)item->weight->file_offset,
+            .n_bytes = (double)item->weight->n_bytes,
+            .direct = item->weight->home == WEIGHT_DEVICE,
+        };
+    }
+    set_result(lines, (size_t)n * sizeof *lines);
+    return n;
+}
+
+EXPORT(wasm_plan_write)
+int wasm_plan_write(struct carat_model *model, size_t index, double offset, const void *bytes, size_t n_bytes);
+int wasm_plan_write(struct carat_model *model, size_t index, double offset, const void *bytes, size_t n_bytes)
+{
+    return plan_write(&model->plan, model->ops, index, (uint64_t)offset, bytes, n_bytes, &error);
+}
+
+EXPORT(wasm_ready) int wasm_ready(struct carat_model *model);
+int wasm_ready(struct carat_model *model)
+{
+    return plan_finish(&model->plan, model->ops, &error) && model_ready(model, &error);
+}
+
+static void write_text_member(struct json_writer *json, const char *name, const char *text)
+{
+    json_write_format(json, ",\"%s\":", name);
+    json_write_string(json, text, strlen(text));
+}
+
+// struct carat_model_info as JSON (ModelInfo of web/src/types.ts): the result.
+EXPORT(wasm_info) int wasm_info(const struct carat_model *model);
+int wasm_info(const struct carat_model *model)
+{
+    struct carat_model_info info;
+    carat_model_info(model, &info);
+    struct json_writer json = {0};
+    json_write_format(&json, "{\"layers\":%d,\"embedding\":%d,\"vocabulary\":%d,\"contextLength\":%d", info.n_layers, info.n_embd,
+        info.n_vocab, info.context_length);
+    json_write_format(&json, ",\"parameters\":%llu,\"fileBytes\":%llu,\"weightBytes\":%llu,\"hasVision\":%s,\"hasAudio\":%s",
+        (unsigned long long)info.n_parameters, (unsigned long long)info.file_bytes, (unsigned long long)info.weight_bytes,
+        info.has_vision ? "true" : "false", info.has_audio ? "true" : "false");
+    write_text_member(&json, "name", info.name);
+    write_text_member(&json, "architecture", info.architecture);
+    write_text_member(&json, "quantization", info.quantization);
+    write_text_member(&json, "backend", info.backend);
+    write_text_member(&json, "device", info.device);
+    json_write_literal(&json, "}");
+    set_result(json.bytes, json.n_bytes);
+    return !json.failed || fail(&error, CARAT_NO_MEMORY, "no memory for the description of the model");
+}
+
+// --- tokens -------------------------------------------------------------------------------------------------------------------
+
+// flags: 1 add <bos>, 2 recognise markers. The ids are the result; returns how many, -1 on failure.
+EXPORT(wasm_tokenize) int wasm_tokenize(const struct carat_model *model, const char *text, size_t n_bytes, int flags);
+int wasm_tokenize(const struct carat_model *model, const char *text, size_t n_bytes, int flags)
+{
+    int32_t *ids;
+    int32_t n;
+    if (!carat_tokenize(model, text, n_bytes, (flags & 1) != 0, (flags & 2) != 0, &ids, &n, &error))
+        return -1;
+    set_result(ids, (size_t)n * sizeof *ids);
+    return n;
+}
+
+EXPORT(wasm_detokenize) int wasm_detokenize(const struct carat_model *model, const int32_t *ids, int n, int with_special);
+int wasm_detokenize(const struct carat_model *model, const int32_t *ids, int n, int with_special)
+{
+    char *text;
+    size_t n_bytes;
+    if (!carat_detokenize(model, ids, n, with_special != 0, &text, &n_bytes, &error))
+        return 0;
+    set_result(text, n_bytes);
+    return 1;
+}
+
+// The entry of the vocabulary as the file has it.
+EXPORT(wasm_token_text) int wasm_token_text(const struct carat_model *model, int id);
+int wasm_token_text(const struct carat_model *model, int id)
+{
+    struct text_view view = tokenizer_token_text(model->tok, id);
+    if (view.data == NULL)
+        return fail(&error, CARAT_BAD_ARGUMENT, "there is no token %d", id);
+    char *copy = malloc(view.n_bytes + 1);
+    if (copy == NULL)
+        return fail(&error, CARAT_NO_MEMORY, "no memory for the text of a token");
+    memcpy(copy, view.data, view.n_bytes);
+    set_result(copy, view.n_bytes);
+    return 1;
+}
+
+EXPORT(wasm_is_end) int wasm_is_end(const struct carat_model *model, int id);
+int wasm_is_end(const struct carat_model *model, int id)
+{
+    return tokenizer_is_end(model->tok, id);
+}
+
+EXPORT(wasm_find_token) int wasm_find_token(const struct carat_model *model, const char *text, size_t n_bytes);
+int wasm_find_token(const struct carat_model *model, const char *text, size_t n_bytes)
+{
+    return tokenizer_find(model->tok, (struct text_view){text, n_bytes});
+}
+
+// --- sessions -----------------------------------------------------------------------------------------------------------------
+
+// flags: 1 keys and values in 32 bits. context and batch: 0 = the default.
+EXPORT(wasm_session_new) struct carat_session *wasm_session_new(struct carat_model *model, int context, int batch, int flags);
+struct carat_session *wasm_session_new(struct carat_model *model, int context, int batch, int flags)
+{
+    struct carat_session_options options = {.context_length = context, .batch = batch, .kv_f32 = (flags & 1) != 0};
+    struct carat_session *session;
+    return carat_session_new(model, &options, &session, &error) ? session : NULL;
+}
+
+EXPORT(wasm_session_free) void wasm_session_free(struct carat_session *session);
+void wasm_session_free(struct carat_session *session)
+{
+    carat_session_free(session);
+}
+
+EXPORT(wasm_session_position) int wasm_session_position(const struct carat_session *session);
+int wasm_session_position(const struct carat_session *session)
+{
+    return carat_session_position(session);
+}
+
+EXPORT(wasm_session_context) int wasm_session_context(const struct carat_session *session);
+int wasm_session_context(const struct carat_session *session)
+{
+    return carat_session_context(session);
+}
+
+EXPORT(wasm_session_truncate) int wasm_session_truncate(struct carat_session *session, int n);
+int wasm_session_truncate(struct carat_session *session, int n)
+{
+    return carat_session_truncate(session, n);
+}
+
+EXPORT(wasm_stop) void wasm_stop(struct carat_session *session);
+void wasm_stop(struct carat_session *session)
+{
+    carat_stop(session);
+}
+
+// --- generation ---------------------------------------------------------------------------------------------------------------
+
+// struct carat_event with fields of one size, which EngineSession.readEvent of web/src/engine.ts reads.
+static struct flat_event {
+    int32_t kind, id;
+    const char *text;
+    int32_t n_text;
+    const char *tool_name;
+    const char *logprobs;
+    int32_t n_done, n_total, finish;
+    int32_t n_prompt, n_prompt_cached, n_generated;
+    const int32_t *ids;
+    int32_t n_ids;
+    double prompt_ms, generate_ms, encode_ms, n_dispatches;
+} flat;
+
+_Static_assert(offsetof(struct flat_event, prompt_ms) == 56, "readEvent reads the doubles from here");
+
+static void flatten(const struct carat_event *event)
+{
+    flat = (struct flat_event){
+        .kind = event->kind,
+        .id = event->id,
+        .text = event->text,
+        .n_text = (int32_t)event->n_text,
+        .tool_name = event->tool_name,
+        .logprobs = event->logprobs,
+        .n_done = event->n_done,
+        .n_total = event->n_total,
+        .finish = event->finish,
+        .n_prompt = event->usage.n_prompt,
+        .n_prompt_cached = event->usage.n_prompt_cached,
+        .n_generated = event->usage.n_generated,
+        .ids = event->ids,
+        .n_ids = event->n_ids,
+        .prompt_ms = event->usage.prompt_ms,
+        .generate_ms = event->usage.generate_ms,
+        .encode_ms = event->usage.encode_ms,
+        .n_dispatches = (double)event->usage.n_dispatches,
+    };
+}
+
+EXPORT(wasm_event) const struct flat_event *wasm_event(void);
+const struct flat_event *wasm_event(void)
+{
+    return &flat;
+}
+
+// request: see carat_chat_begin, terminated.
+EXPORT(wasm_chat_begin)
+int wasm_chat_begin(struct carat_session *session, const char *request, const struct carat_media *media, int n_media);
+int wasm_chat_begin(struct carat_session *session, const char *request, const struct carat_media *media, int n_media)
+{
+    return carat_chat_begin(session, request, media, n_media, &error);
+}
+
+// enum carat_status; the event is at wasm_event.
+EXPORT(wasm_chat_next) int wasm_chat_next(struct carat_session *session);
+int wasm_chat_next(struct carat_session *session)
+{
+    struct carat_event event = {0};
+    enum carat_status status = carat_chat_next(session, &event, &error);
+    if (status == CARAT_EVENT)
+        flatten(&event);
+    return status;
+}
+
+// request: a chat request (terminated JSON) whose sampling and limits count; its messages are not looked at.
+EXPORT(wasm_generate_begin)
+int wasm_generate_begin(struct carat_session *session, const int32_t *ids, int n, const char *text);
+int wasm_generate_begin(struct carat_session *session, const int32_t *ids, int n, const char *text)
+{
+    struct carat_sampling defaults;
+    carat_sampling_default(&defaults);
+    struct request request;
+    if (!request_parse(text, &defaults, &request, &error))
+        return 0;
+    bool ok = carat_generate_begin(session, ids, n, NULL, 0, &request.generate, &error);
+    request_free(&request);
+    return ok;
+}
+
+EXPORT(wasm_generate_next) int wasm_generate_next(struct carat_session *session);
+int wasm_generate_next(struct carat_session *session)
+{
+    struct carat_event event = {0};
+    enum carat_status status = carat_generate_next(session, &event, &error);
+    if (status == CARAT_EVENT)
+        flatten(&event);
+    return status;
 }

@@ -1,0 +1,557 @@
+// engine.ts: one loaded model in one module: brings its bytes, runs its sessions. Lives in the worker (or wherever it is made).
+
+import { asCaratError, makeError, throwIfAborted } from './errors';
+import type { Source } from './source';
+import { nextTurn, turnAfter } from './turn';
+import type { Backend, EngineEvent, FinishReason, GenerateOptions, LoadProgress, Media, ModelInfo } from './types';
+import { Wasm, type WasmOptions } from './wasm';
+import { directBase, GpuBridge, openGpu } from './webgpu';
+
+export interface EngineOptions extends Omit<WasmOptions, 'gpu'> {
+    backend?: Backend | 'auto' | undefined;
+    contextSize?: number | undefined;
+    exact?: boolean | undefined;
+    textOnly?: boolean | undefined;
+    perLayerTableOnDisk?: boolean | undefined;
+    compat?: 'none' | 'ollama' | 'llama.cpp' | undefined;
+    kvF32?: boolean | undefined;
+    batch?: number | undefined;
+    gpu?: GPU | undefined;
+    projectorParts?: number | undefined;  // how many of the last sources are a projector file
+}
+
+// One stretch of a file that has to be brought, as wasm_plan gives it.
+interface PlanItem { index: number; part: number; offset: number; bytes: number; direct: boolean }
+
+const firstHeaderBytes = 1 << 20;
+const pieceBytes = 4 << 20;      // of weights, handed over at a time
+const inFlightBytes = 64 << 20;  // handed to the GPU before waiting for it
+const maxHeaderBytes = 512 << 20;
+
+export class Engine {
+    info!: ModelInfo;
+    private model = 0;
+    private readonly sessions = new Set<EngineSession>();
+    private closed = false;
+
+    private constructor(readonly wasm: Wasm, private readonly gpu: GpuBridge | undefined, private readonly sources: Source[],
+        readonly options: EngineOptions) {}
+
+    // Loads the module and the model. On failure nothing is left; the sources are closed either way in the end.
+    static async load(sources: Source[], options: EngineOptions, onProgress: (p: LoadProgress) => void, signal?: AbortSignal): Promise<Engine> {
+        let gpu: GpuBridge | undefined;
+        let engine: Engine | undefined;
+        try {
+            onProgress({ phase: 'engine', done: 0, total: 0 });
+            gpu = await makeGpu(options);
+            throwIfAborted(signal);
+            const wasm = await Wasm.load({ ...options, gpu });
+            engine = new Engine(wasm, gpu, sources, options);
+            await engine.open(onProgress, signal);
+            return engine;
+        } catch (error) {
+            await engine?.close();
+            gpu?.destroy();
+            await Promise.all(sources.map((s) => s.close().catch(() => undefined)));
+            throw asCaratError(error);
+        }
+    }
+
+    // --- loading ----------------------------------------------------------------------------------------------------------------
+
+    private async open(onProgress: (p: LoadProgress) => void, signal: AbortSignal | undefined): Promise<void> {
+        const prefixes = await this.readHeaders(onProgress, signal);
+        const items = this.plan();
+        const total = items.reduce((n, item) => n + item.bytes, 0);
+        let done = 0;
+        let reported = 0;
+        const step = (n: number) => {
+            done += n;
+            if (done - reported >= total / 200 || done === total) {
+                reported = done;
+                onProgress({ phase: 'weights', done, total });
+            }
+        };
+        for (const run of joinRuns(items))
+            await this.bring(run, prefixes[run[0]!.part]!, step, signal);
+        await this.settle();
+        if (this.wasm.exports.wasm_ready(this.model) === 0)
+            throw this.wasm.error();
+        await this.settle();
+        this.info = this.readInfo();
+        this.serveReads(prefixes);
+        onProgress({ phase: 'ready', done: total, total });
+    }
+
+    // Opens the model; whenever the module asks for header bytes that are not here yet, fetches more of them and tries again.
+    private async readHeaders(onProgress: (p: LoadProgress) => void, signal: AbortSignal | undefined): Promise<Uint8Array[]> {
+        const prefixes = this.sources.map(() => new Uint8Array(0));
+        for (;;) {
+            let missing: { part: number; end: number } | undefined;
+            this.wasm.hostRead = (part, offset, into) => {
+                const source = this.sources[part]!, prefix = prefixes[part]!;
+                if (offset + into.length <= prefix.length) {
+                    into.set(prefix.subarray(offset, offset + into.length));
+                    return 1;
+                }
+                if (source.rows && source.readSync !== undefined)
+                    return readNow(source, offset, into);
+                missing = { part, end: offset + into.length };
+                return -1;
+            };
+            this.model = this.callOpen();
+            if (this.model !== 0)
+                return prefixes;
+            if (missing === undefined)
+                throw this.wasm.error();
+            const { part, end } = missing as { part: number; end: number };
+            const have = prefixes[part]!.length;
+            const want = Math.min(this.sources[part]!.size, Math.max(end, have * 4, firstHeaderBytes));
+            if (want <= have || want > maxHeaderBytes)
+                throw this.wasm.error();
+            prefixes[part] = await extend(this.sources[part]!, prefixes[part]!, want, (n) =>
+                onProgress({ phase: 'header', done: n, total: want }), signal);
+        }
+    }
+
+    private callOpen(): number {
+        const { options: o, wasm } = this;
+        const backend = this.gpu !== undefined ? 1 : o.backend === 'ref' ? 2 : 0;
+        const canReadRows = this.sources.every((s) => s.readSync !== undefined);
+        const cheapRows = this.sources.every((s) => s.rows && s.readSync !== undefined);
+        const onDisk = o.perLayerTableOnDisk ?? cheapRows;
+        const flags = (o.exact ? 1 : 0) | (o.textOnly ? 2 : 0) | (onDisk && canReadRows ? 4 : 0);
+        const compat = o.compat === 'ollama' ? 1 : o.compat === 'llama.cpp' ? 2 : 0;
+        const sizes = new Uint8Array(Float64Array.from(this.sources, (s) => s.size).buffer);
+        const words = new Uint8Array(Int32Array.from([backend, wasm.threadCount, flags, compat, o.projectorParts ?? 0]).buffer);
+        return wasm.with(sizes, (s) => wasm.with(words, (w) => wasm.exports.wasm_open(this.sources.length, s, w)));
+    }
+
+    private plan(): PlanItem[] {
+        const { wasm } = this;
+        const n = wasm.exports.wasm_plan(this.model);
+        if (n < 0)
+            throw wasm.error();
+        const p = wasm.exports.wasm_result() >>> 0;
+        wasm.refresh();
+        return Array.from({ length: n }, (_, i) => {
+            const [index, part, offset, bytes, direct] = wasm.f64.subarray(p / 8 + 5 * i, p / 8 + 5 * i + 5);
+            return { index: index!, part: part!, offset: offset!, bytes: bytes!, direct: direct !== 0 };
+        });
+    }
+
+    // Brings a run of items that lie close together in one stretch of a file.
+    private async bring(run: PlanItem[], prefix: Uint8Array, step: (n: number) => void, signal: AbortSignal | undefined): Promise<void> {
+        const first = run[0]!, last = run[run.length - 1]!;
+        const start = first.offset, end = last.offset + last.bytes;
+        const writer = new ItemWriter(this.wasm, this.gpu, this.model, run, step);
+        let at = start;
+        const feed = async (bytes: Uint8Array) => {
+            await writer.feed(at, bytes);
+            at += bytes.length;
+            throwIfAborted(signal);
+            await turnAfter(12);
+        };
+        try {
+            if (start < prefix.length)
+                await feed(prefix.subarray(start, Math.min(prefix.length, end)));
+            if (at < end)
+                for await (const piece of this.sources[first.part]!.stream(at, end, signal))
+                    await feed(piece);
+            await writer.finish();
+        } finally {
+            writer.free();
+        }
+    }
+
+    // Waits until the GPU has taken what it was given; errors it found are thrown.
+    private async settle(): Promise<void> {
+        if (this.gpu === undefined)
+            return;
+        await this.gpu.settled();
+        const message = this.gpu.pendingError();
+        if (message !== undefined)
+            throw makeError(this.gpu.isLost ? 'device_lost' : 'no_memory', `the GPU did not take the model: ${message}`);
+    }
+
+    private readInfo(): ModelInfo {
+        const json = this.textResult(this.wasm.exports.wasm_info(this.model));
+        return { ...JSON.parse(json) as ModelInfo, threads: this.wasm.threadCount, wasmVariant: this.wasm.variant };
+    }
+
+    // From now on only rows of a table are read.
+    private serveReads(prefixes: Uint8Array[]): void {
+        prefixes.length = 0;
+        this.wasm.hostRead = (part, offset, into) => {
+            const source = this.sources[part];
+            return source?.readSync === undefined ? 0 : readNow(source, offset, into);
+        };
+    }
+
+    // --- use --------------------------------------------------------------------------------------------------------------------
+
+    newSession(contextSize = this.options.contextSize): EngineSession {
+        this.check();
+        const flags = this.options.kvF32 ? 1 : 0;
+        const handle = this.wasm.exports.wasm_session_new(this.model, contextSize ?? 0, this.options.batch ?? 0, flags);
+        if (handle === 0)
+            throw this.wasm.error();
+        const session = new EngineSession(this, handle, () => this.sessions.delete(session));
+        this.sessions.add(session);
+        return session;
+    }
+
+    tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array {
+        this.check();
+        const flags = (addBos ? 1 : 0) | (parseSpecial ? 2 : 0);
+        const n = this.wasm.withText(text, (p, length) => this.wasm.exports.wasm_tokenize(this.model, p, length, flags));
+        if (n < 0)
+            throw this.wasm.error();
+        return new Int32Array(this.wasm.bytesOf(this.wasm.exports.wasm_result(), 4 * n).buffer);
+    }
+
+    detokenize(ids: ArrayLike<number>, withSpecial: boolean): string {
+        this.check();
+        const words = new Uint8Array(Int32Array.from(ids).buffer);
+        return this.textResult(this.wasm.with(words, (p) => this.wasm.exports.wasm_detokenize(this.model, p, ids.length, withSpecial ? 1 : 0)));
+    }
+
+    // The entry of the vocabulary as it stands in the file.
+    tokenText(id: number): string { this.check(); return this.textResult(this.wasm.exports.wasm_token_text(this.model, id)); }
+    isEnd(id: number): boolean { this.check(); return this.wasm.exports.wasm_is_end(this.model, id) !== 0; }
+
+    // The id of exactly this entry, or -1.
+    findToken(text: string): number {
+        this.check();
+        return this.wasm.withText(text, (p, n) => this.wasm.exports.wasm_find_token(this.model, p, n));
+    }
+
+    private textResult(ok: number): string {
+        if (ok === 0)
+            throw this.wasm.error();
+        return this.wasm.textOf(this.wasm.exports.wasm_result(), this.wasm.exports.wasm_result_size());
+    }
+
+    // Waits until it makes sense to ask the module again.
+    async news(): Promise<void> {
+        if (this.gpu === undefined)
+            await nextTurn();
+        else
+            await this.gpu.news();
+    }
+
+    check(): void {
+        if (this.closed)
+            throw makeError('closed', 'the model was closed');
+    }
+
+    get memoryBytes(): number { return this.wasm.memoryBytes; }
+
+    // Makes the device go away, as a driver's reset would (for tests of recovery).
+    loseDevice(): void { this.gpu?.destroy(); }
+
+    async close(): Promise<void> {
+        if (this.closed)
+            return;
+        this.closed = true;
+        try {
+            for (const session of [...this.sessions])
+                session.free();
+            if (this.model !== 0)
+                this.wasm.exports.wasm_close(this.model);
+        } finally {
+            this.wasm.close();
+            await Promise.all(this.sources.map((s) => s.close().catch(() => undefined)));
+        }
+    }
+}
+
+async function makeGpu(options: EngineOptions): Promise<GpuBridge | undefined> {
+    if (options.backend === 'cpu' || options.backend === 'ref')
+        return undefined;
+    try {
+        return new GpuBridge(await openGpu(options.gpu));
+    } catch (error) {
+        if (options.backend === 'webgpu')
+            throw error;
+        return undefined; // 'auto'
+    }
+}
+
+function readNow(source: Source, offset: number, into: Uint8Array): 1 | 0 {
+    try {
+        if (into.buffer instanceof ArrayBuffer) {
+            source.readSync!(offset, into);
+        } else { // files and streams don't take shared memory
+            const copy = new Uint8Array(into.length);
+            source.readSync!(offset, copy);
+            into.set(copy);
+        }
+        return 1;
+    } catch {
+        return 0;
+    }
+}
+
+async function extend(source: Source, have: Uint8Array, want: number, onBytes: (n: number) => void, signal: AbortSignal | undefined): Promise<Uint8Array<ArrayBuffer>> {
+    const longer = new Uint8Array(want);
+    longer.set(have);
+    let at = have.length;
+    for await (const piece of source.stream(have.length, want, signal)) {
+        longer.set(piece, at);
+        at += piece.length;
+        onBytes(at);
+    }
+    return longer;
+}
+
+// Items in file order, grouped where the gap between them costs less than another request would.
+function joinRuns(items: PlanItem[]): PlanItem[][] {
+    const sorted = [...items].sort((a, b) => a.part - b.part || a.offset - b.offset);
+    const runs: PlanItem[][] = [];
+    for (const item of sorted) {
+        const run = runs[runs.length - 1];
+        const last = run?.[run.length - 1];
+        if (last !== undefined && last.part === item.part && item.offset - (last.offset + last.bytes) < 256 << 10)
+            run!.push(item);
+        else
+            runs.push([item]);
+    }
+    return runs;
+}
+
+// Cuts the stream of a run into pieces for the module: whole pieces of 4 MiB but for the end of an item, so that few calls are
+// made and offsets stay multiples of 4.
+class ItemWriter {
+    private readonly piece = new Uint8Array(pieceBytes);
+    private n = 0;                // bytes in `piece`
+    private written = 0;          // bytes of the current item that were handed over
+    private current = 0;
+    private unsettled = 0;
+    private staging = 0;          // in the module's memory, for items that it must see
+
+    constructor(private readonly wasm: Wasm, private readonly gpu: GpuBridge | undefined, private readonly model: number,
+        private readonly run: PlanItem[], private readonly step: (n: number) => void) {}
+
+    // The next bytes of the file, from position `at` on.
+    async feed(at: number, bytes: Uint8Array): Promise<void> {
+        for (let i = 0; i < bytes.length && this.current < this.run.length;) {
+            const item = this.run[this.current]!;
+            const wanted = item.offset + this.written + this.n;
+            if (at + i < wanted) { // between two items
+                i = Math.min(bytes.length, wanted - at);
+                continue;
+            }
+            const n = Math.min(bytes.length - i, pieceBytes - this.n, item.bytes - this.written - this.n);
+            this.piece.set(bytes.subarray(i, i + n), this.n);
+            this.n += n;
+            i += n;
+            if (this.n === pieceBytes || this.written + this.n === item.bytes)
+                await this.flush();
+        }
+    }
+
+    async finish(): Promise<void> {
+        if (this.current < this.run.length)
+            throw makeError('bad_file', 'the file ended before its weights did');
+    }
+
+    free(): void {
+        if (this.staging !== 0)
+            this.wasm.exports.wasm_free(this.staging);
+    }
+
+    private async flush(): Promise<void> {
+        const item = this.run[this.current]!, bytes = this.piece.subarray(0, this.n);
+        if (this.write(item, bytes) === 0)
+            throw this.wasm.error();
+        this.written += this.n;
+        this.step(this.n);
+        this.unsettled += this.n;
+        this.n = 0;
+        if (this.written === item.bytes) {
+            this.current++;
+            this.written = 0;
+        }
+        if (this.gpu !== undefined && this.unsettled >= inFlightBytes) {
+            this.unsettled = 0;
+            await this.gpu.settled();
+        }
+    }
+
+    private write(item: PlanItem, bytes: Uint8Array): number {
+        const { wasm, gpu } = this;
+        if (item.direct && gpu !== undefined) {
+            gpu.direct = this.piece;
+            try {
+                return wasm.exports.wasm_plan_write(this.model, item.index, this.written, directBase, bytes.length);
+            } finally {
+                gpu.direct = undefined;
+            }
+        }
+        if (this.staging === 0)
+            this.staging = wasm.alloc(pieceBytes);
+        wasm.refresh();
+        wasm.u8.set(bytes, this.staging);
+        return wasm.exports.wasm_plan_write(this.model, item.index, this.written, this.staging, bytes.length);
+    }
+}
+
+// --- sessions -------------------------------------------------------------------------------------------------------------------
+
+const finishReasons: (FinishReason | undefined)[] = [undefined, 'stop', 'length', 'tool_calls', 'cancelled'];
+const enum Status { Done, Event, Pending, Failed }
+const enum Kind { Progress, Token, Content, Reasoning, ToolCall, Finish }
+
+export class EngineSession {
+    private busy = false;
+    private freed = false;
+
+    constructor(private readonly engine: Engine, private readonly handle: number, private readonly onFree: () => void) {}
+
+    get position(): number { return this.freed ? 0 : this.engine.wasm.exports.wasm_session_position(this.handle); }
+    get context(): number { return this.freed ? 0 : this.engine.wasm.exports.wasm_session_context(this.handle); }
+
+    truncate(n: number): number {
+        this.check();
+        return this.engine.wasm.exports.wasm_session_truncate(this.handle, n);
+    }
+
+    // Runs a chat request (OpenAI's body as JSON). The generator ends after the finish event; an abort gives finish 'cancelled'.
+    async *chat(request: string, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+        const { wasm } = this.engine;
+        const stored = new MediaInMemory(wasm, media);
+        try {
+            const begin = () => wasm.withText(request, (p) => wasm.exports.wasm_chat_begin(this.handle, p, stored.p, media.length));
+            yield* this.run(begin, () => wasm.exports.wasm_chat_next(this.handle), signal);
+        } finally {
+            stored.free();
+        }
+    }
+
+    // Continues ids. Sampling as in a chat request.
+    async *generate(ids: ArrayLike<number>, options: GenerateOptions, signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+        const { wasm } = this.engine;
+        const words = new Uint8Array(Int32Array.from(ids).buffer);
+        const begin = () => wasm.with(words, (p) => wasm.withText(JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] }), (o) => wasm.exports.wasm_generate_begin(this.handle, p, ids.length, o)));
+        yield* this.run(begin, () => wasm.exports.wasm_generate_next(this.handle), signal);
+    }
+
+    free(): void {
+        if (this.freed)
+            return;
+        this.freed = true;
+        this.engine.wasm.exports.wasm_session_free(this.handle);
+        this.onFree();
+    }
+
+    private check(): void {
+        this.engine.check();
+        if (this.freed)
+            throw makeError('closed', 'the session was closed');
+        if (this.busy)
+            throw makeError('busy', 'the session is generating');
+    }
+
+    private async *run(begin: () => number, next: () => number, signal: AbortSignal | undefined): AsyncGenerator<EngineEvent> {
+        this.check();
+        throwIfAborted(signal);
+        const { wasm } = this.engine;
+        const stop = () => { if (!this.freed) wasm.exports.wasm_stop(this.handle); };
+        this.busy = true;
+        let ended = false;
+        try {
+            if (begin() === 0)
+                throw wasm.error();
+            signal?.addEventListener('abort', stop, { once: true });
+            while (!ended) {
+                this.engine.check();
+                const status = next() as Status;
+                if (status === Status.Failed) {
+                    ended = true;
+                    throw wasm.error();
+                }
+                ended = status === Status.Done;
+                if (status === Status.Event)
+                    yield this.readEvent();
+                if (status === Status.Pending)
+                    await this.engine.news();
+                else
+                    await turnAfter(8);
+            }
+        } finally {
+            signal?.removeEventListener('abort', stop);
+            if (!ended)
+                await this.drain(next);
+            this.busy = false;
+        }
+    }
+
+    // The caller lost interest: bring the session to rest.
+    private async drain(next: () => number): Promise<void> {
+        if (this.freed)
+            return;
+        this.engine.wasm.exports.wasm_stop(this.handle);
+        for (let status = Status.Event as Status; status === Status.Event || status === Status.Pending;) {
+            status = next() as Status;
+            if (status === Status.Pending)
+                await this.engine.news();
+        }
+    }
+
+    // The layout is struct flat_event of src/wasm/exports.c.
+    private readEvent(): EngineEvent {
+        const { wasm } = this.engine;
+        const p = wasm.exports.wasm_event() >>> 0;
+        wasm.refresh();
+        const [kind, id, text, nText, toolName, logprobs, done, total, finish, nPrompt, nCached, nGenerated, ids, nIds] =
+            new Int32Array(wasm.u8.slice(p, p + 56).buffer);
+        const body = () => wasm.textOf(text!, nText!);
+        const more = logprobs !== 0 ? { logprobs: wasm.text(logprobs!) } : {};
+        switch (kind as Kind) {
+        case Kind.Progress: return { kind: 'progress', done: done!, total: total! };
+        case Kind.Token: return { kind: 'token', id: id!, text: body(), ...more };
+        case Kind.Content: return { kind: 'content', text: body(), ...more };
+        case Kind.Reasoning: return { kind: 'reasoning', text: body(), ...more };
+        case Kind.ToolCall: return { kind: 'tool_call', name: wasm.text(toolName!), arguments: body() };
+        default: {
+            const [promptMs, generateMs, encodeMs, dispatches] = wasm.f64.slice(p / 8 + 7, p / 8 + 11);
+            return {
+                kind: 'finish', reason: finishReasons[finish!] ?? 'stop', promptTokens: nPrompt!, cachedTokens: nCached!, generatedTokens: nGenerated!,
+                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!, dispatches: dispatches!,
+                ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)],
+            };
+        }
+        }
+    }
+}
+
+// Images and sounds in the module's memory, as struct carat_media [n] (include/carat.h).
+class MediaInMemory {
+    readonly p: number;
+    private readonly held: number[] = [];
+
+    constructor(private readonly wasm: Wasm, media: Media[]) {
+        const words = new Int32Array(8 * media.length);
+        media.forEach((item, i) => {
+            if (item.kind === 'image')
+                words.set([0, this.copy(item.rgb), item.width, item.height, item.tokens ?? 0], 8 * i);
+            else
+                words.set([1, 0, 0, 0, 0, this.copy(new Uint8Array(item.samples.buffer, item.samples.byteOffset, item.samples.byteLength)),
+                    item.samples.length, 0], 8 * i);
+        });
+        this.p = media.length === 0 ? 0 : this.copy(new Uint8Array(words.buffer));
+    }
+
+    free(): void {
+        for (const p of this.held.splice(0))
+            this.wasm.exports.wasm_free(p);
+    }
+
+    private copy(bytes: Uint8Array): number {
+        const p = this.wasm.alloc(bytes.length);
+        this.held.push(p);
+        this.wasm.u8.set(bytes, p);
+        return p;
+    }
+}
