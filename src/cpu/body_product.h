@@ -1,0 +1,363 @@
+// body_product.h: products of weights with activations: narrow (a few columns), wide (many columns) and f32.
+
+#ifndef CARAT_CPU_BODY_PRODUCT_H
+#define CARAT_CPU_BODY_PRODUCT_H
+
+#include "cpu/body_unpack.h"
+
+// --- narrow: each row is unpacked once and multiplied with n_cols (a constant) columns
+// --------------------------------------------
+
+// Adds one unpacked stretch of n groups of 32 times column `col` to acc; returns what is to be subtracted in the end.
+INLINE vgf add_stretch(struct layout layout, const struct unpacked *w, int n, const struct activations *x, size_t col,
+    size_t group, vgf acc, float *minus)
+{
+    size_t n_groups = (size_t)x->n_in / 32, at = col * n_groups + group;
+    const int8_t *q = x->q + at * 32;
+    const float *d = x->d + at, *dsum = layout.by_16 ? x->dsum16 + 2 * at : x->dsum32 + at;
+    int n_scales = layout.by_16 ? 2 * n : n;
+    float scales[16], total = 0;
+    for (int i = 0; i < n_scales; i++)
+        scales[i] = w->s[i] * d[layout.by_16 ? i / 2 : i];
+    for (int g = 0; g < n; g++) {
+        b32 u;
+        memcpy(&u, w->u + 32 * g, sizeof u);
+        if (layout.by_16)
+            acc = vgf_add_dot16x2(acc, u, q + 32 * g, scales + 2 * g, layout.is_signed);
+        else
+            acc = vgf_add_dot32(acc, u, q + 32 * g, scales[g], layout.is_signed);
+    }
+    for (int i = 0; i < n_scales; i++) {
+        float offset = layout.has_min ? w->m[i] : w->s[i] * (float)layout.zero;
+        if (layout.has_min || layout.zero != 0)
+            total += offset * dsum[i];
+    }
+    *minus += total;
+    return acc;
+}
+
+INLINE void narrow_cols(struct layout layout, const struct product *p, int n_cols)
+{
+    const struct activations *x = p->x;
+    struct unpacked w;
+    for (int32_t r = 0; r < p->n_rows; r++) {
+        const uint8_t *row = p->rows + (size_t)r * p->row_bytes;
+        vgf acc[CPU_NARROW_ROWS];
+        float minus[CPU_NARROW_ROWS] = {0};
+        for (int c = 0; c < n_cols; c++)
+            acc[c] = vgf_zero();
+        for (int32_t k = 0; k < x->n_in; k += 256) {
+            int n = groups_at(layout, k, x->n_in);
+            unpack(layout, block_at(layout, row, k), n, &w);
+            for (int c = 0; c < n_cols; c++)
+                acc[c] = add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)k / 32, acc[c], &minus[c]);
+        }
+        for (int c = 0; c < n_cols; c++)
+            p->out[(size_t)c * p->out_stride + (size_t)r] = vgf_sum(acc[c]) - minus[c];
+    }
+}
+
+INLINE void narrow(struct layout layout, const struct product *p)
+{
+    switch (p->n_cols) {
+    case 1:
+        narrow_cols(layout, p, 1);
+        break;
+    case 2:
+        narrow_cols(layout, p, 2);
+        break;
+    case 3:
+        narrow_cols(layout, p, 3);
+        break;
+    default:
+        narrow_cols(layout, p, 4);
+        break;
+    }
+}
+
+// --- wide: a panel of rows is unpacked once and multiplied with all columns
+// -------------------------------------------------------
+
+enum { PANEL_ROWS = TILE_VECTORS * LANES, PANEL_GROUPS = CPU_PANEL_DEPTH / 32 };
+
+// Rows side by side, so that one vector holds four consecutive weights of LANES rows. Unused rows have scale 0.
+struct panel {
+    _Alignas(64) uint8_t u[PANEL_GROUPS][8][PANEL_ROWS][4];
+    _Alignas(64) float s[2 * PANEL_GROUPS][PANEL_ROWS];
+    _Alignas(64) float m[2 * PANEL_GROUPS][PANEL_ROWS];
+};
+
+INLINE void pack_row(
+    struct layout layout, const uint8_t *row, int32_t first_k, int32_t n_k, int32_t n_in, int r, struct panel *out)
+{
+    struct unpacked w;
+    const int per_32 = layout.by_16 ? 2 : 1;
+    for (int32_t k = 0; k < n_k; k += 256) {
+        int n = groups_at(layout, first_k + k, n_in);
+        unpack(layout, block_at(layout, row, first_k + k), n, &w);
+        for (int g = 0; g < n; g++) {
+            for (int i = 0; i < 8; i++)
+                memcpy(out->u[k / 32 + g][i][r], w.u + 32 * g + 4 * i, 4);
+        }
+        for (int i = 0; i < n * per_32; i++) {
+            out->s[k / 32 * per_32 + i][r] = w.s[i];
+            if (layout.has_min)
+                out->m[k / 32 * per_32 + i][r] = w.m[i];
+        }
+    }
+}
+
+// Multiplies a panel of n_groups groups of 32 with n_cols columns (a constant <= TILE_COLS) from column `col` on.
+INLINE void tile(struct layout layout, const struct panel *panel, const struct activations *x, size_t col, size_t first_group,
+    int n_groups, int n_cols, bool add, float *out, size_t stride)
+{
+    vf sums[TILE_COLS][TILE_VECTORS];
+    const int8_t *q[TILE_COLS];
+    const float *d[TILE_COLS], *dsum[TILE_COLS];
+    const int32_t *sum[TILE_COLS];
+    const int per_32 = layout.by_16 ? 2 : 1;
+    for (int c = 0; c < n_cols; c++) {
+        size_t at = (col + (size_t)c) * ((size_t)x->n_in / 32) + first_group;
+        q[c] = x->q + at * 32;
+        d[c] = x->d + at;
+        dsum[c] = layout.by_16 ? x->dsum16 + 2 * at : x->dsum32 + at;
+        sum[c] = x->sum16 + 2 * at;
+        for (int v = 0; v < TILE_VECTORS; v++)
+            sums[c][v] = add ? vf_load(out + (size_t)c * stride + (size_t)(v * LANES)) : vf_set1(0);
+    }
+    for (int g = 0; g < n_groups; g++) {
+        for (int h = 0; h < per_32; h++) {
+            vacc acc[TILE_COLS][TILE_VECTORS];
+            for (int c = 0; c < n_cols; c++) {
+                int32_t q_sum = layout.by_16 ? sum[c][2 * g + h] : sum[c][2 * g] + sum[c][2 * g + 1];
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    acc[c][v] = vacc_set(-layout.zero * q_sum, layout.is_signed);
+            }
+            for (int i = h * 4; i < (layout.by_16 ? h * 4 + 4 : 8); i++) {
+                vb w[TILE_VECTORS];
+                for (int v = 0; v < TILE_VECTORS; v++)
+                    w[v] = vb_load(panel->u[g][i][v * LANES]);
+                for (int c = 0; c < n_cols; c++) {
+                    vb four = vb_splat4(q[c] + 32 * g + 4 * i);
+                    for (int v = 0; v < TILE_VECTORS; v++)
+                        acc[c][v] = vacc_dot(acc[c][v], w[v], four, layout.is_signed);
+                }
+            }
+            for (int v = 0; v < TILE_VECTORS; v++) {
+                vf s = vf_load(&panel->s[g * per_32 + h][v * LANES]);
+                for (int c = 0; c < n_cols; c++)
+                    sums[c][v] = vf_fma(vacc_to_vf(acc[c][v], layout.is_signed), s * vf_set1(d[c][g]), sums[c][v]);
+                if (layout.has_min) {
+                    vf m = -vf_load(&panel->m[g * per_32 + h][v * LANES]);
+                    for (int c = 0; c < n_cols; c++)
+                        sums[c][v] = vf_fma(m, vf_set1(dsum[c][g * per_32 + h]), sums[c][v]);
+                }
+            }
+        }
+    }
+    for (int c = 0; c < n_cols; c++) {
+        for (int v = 0; v < TILE_VECTORS; v++)
+            vf_store(out + (size_t)c * stride + (size_t)(v * LANES), sums[c][v]);
+    }
+}
+
+INLINE void tile_of(struct layout layout, const struct panel *panel, const struct activations *x, size_t col, size_t first_group,
+    int n_groups, int n_cols, bool add, float *out, size_t stride)
+{
+    switch (n_cols) {
+    case 1:
+        tile(layout, panel, x, col, first_group, n_groups, 1, add, out, stride);
+        break;
+    case 2:
+        tile(layout, panel, x, col, first_group, n_groups, 2, add, out, stride);
+        break;
+    case 3:
+        tile(layout, panel, x, col, first_group, n_groups, 3, add, out, stride);
+        break;
+    case 4:
+        tile(layout, panel, x, col, first_group, n_groups, 4, add, out, stride);
+        break;
+    case 5:
+        tile(layout, panel, x, col, first_group, n_groups, 5, add, out, stride);
+        break;
+    default:
+        tile(layout, panel, x, col, first_group, n_groups, TILE_COLS, add, out, stride);
+        break;
+    }
+}
+
+// All columns times one panel. The last rows of a weight may fill only a part of it; they go through a buffer.
+INLINE void panel_times_cols(struct layout layout, const struct product *p, const struct panel *panel, int32_t first_row,
+    int32_t n_rows, int32_t first_k, int n_groups)
+{
+    float buffer[TILE_COLS * PANEL_ROWS];
+    for (int32_t c = 0; c < p->n_cols; c += TILE_COLS) {
+        int n_cols = p->n_cols - c < TILE_COLS ? p->n_cols - c : TILE_COLS;
+        float *out = p->out + (size_t)c * p->out_stride + (size_t)first_row;
+        size_t col = (size_t)(p->first_col + c), group = (size_t)first_k / 32;
+        if (n_rows == PANEL_ROWS) {
+            tile_of(layout, panel, p->x, col, group, n_groups, n_cols, first_k > 0, out, p->out_stride);
+            continue;
+        }
+        tile_of(layout, panel, p->x, col, group, n_groups, n_cols, false, buffer, PANEL_ROWS);
+        for (int i = 0; i < n_cols; i++) {
+            for (int32_t r = 0; r < n_rows; r++) {
+                float *value = out + (size_t)i * p->out_stride + (size_t)r;
+                *value = (first_k > 0 ? *value : 0) + buffer[i * PANEL_ROWS + r];
+            }
+        }
+    }
+}
+
+INLINE void wide(struct layout layout, const struct product *p)
+{
+    struct panel *panel = p->scratch;
+    int32_t n_in = p->x->n_in;
+    for (int32_t k = 0; k < n_in; k += CPU_PANEL_DEPTH) {
+        int32_t n_k = n_in - k < CPU_PANEL_DEPTH ? n_in - k : CPU_PANEL_DEPTH;
+        for (int32_t r = 0; r < p->n_rows; r += PANEL_ROWS) {
+            int32_t n_rows = p->n_rows - r < PANEL_ROWS ? p->n_rows - r : PANEL_ROWS;
+            if (n_rows < PANEL_ROWS) {
+                memset(panel->s, 0, sizeof panel->s);
+                memset(panel->m, 0, sizeof panel->m);
+            }
+            for (int32_t i = 0; i < n_rows; i++)
+                pack_row(layout, p->rows + (size_t)(r + i) * p->row_bytes, k, n_k, n_in, i, panel);
+            panel_times_cols(layout, p, panel, r, n_rows, k, n_k / 32);
+        }
+    }
+}
+
+#define DEFINE_PRODUCTS(NAME, LAYOUT)                                                                                            \
+    static void narrow_##NAME(const struct product *p)                                                                           \
+    {                                                                                                                            \
+        narrow(LAYOUT, p);                                                                                                       \
+    }                                                                                                                            \
+    static void wide_##NAME(const struct product *p)                                                                             \
+    {                                                                                                                            \
+        wide(LAYOUT, p);                                                                                                         \
+    }
+FOR_EACH_QUANTISED_TYPE(DEFINE_PRODUCTS)
+#undef DEFINE_PRODUCTS
+
+// --- f32 ----------------------------------------------------------------------------------------------------------------------
+
+INLINE void dequantize_as(struct layout layout, const uint8_t *row, int32_t n, float *out)
+{
+    struct unpacked w;
+    for (int32_t k = 0; k < n; k += 256) {
+        int n_groups = groups_at(layout, k, n);
+        unpack(layout, block_at(layout, row, k), n_groups, &w);
+        for (int i = 0; i < n_groups * 32; i += LANES) {
+            int scale = i / (layout.by_16 ? 16 : 32);
+            vf value = (vf_load_u8(w.u + i) - vf_set1((float)layout.zero)) * vf_set1(w.s[scale]);
+            vf_store(out + k + i, layout.has_min ? value - vf_set1(w.m[scale]) : value);
+        }
+    }
+}
+
+// The signed types without a bias need signed loads.
+INLINE void dequantize_signed(struct layout layout, const uint8_t *row, int32_t n, float *out)
+{
+    struct unpacked w;
+    for (int32_t k = 0; k < n; k += 256) {
+        int n_groups = groups_at(layout, k, n);
+        unpack(layout, block_at(layout, row, k), n_groups, &w);
+        for (int g = 0; g < n_groups; g++) {
+            b32 u;
+            memcpy(&u, w.u + 32 * g, sizeof u);
+            u ^= (uint8_t)(SIGNED_BIAS ^ 128); // signed plus 128
+            memcpy(w.u + 32 * g, &u, sizeof u);
+            for (int i = 32 * g; i < 32 * g + 32; i += LANES)
+                vf_store(out + k + i, (vf_load_u8(w.u + i) - vf_set1(128)) * vf_set1(w.s[g]));
+        }
+    }
+}
+
+static void dequantize(enum gguf_type type, const void *row, int32_t n, float *out)
+{
+    int32_t i = 0;
+    for (int32_t end = (n + 15) / 16 * 16, j = n; j < end; j++)
+        out[j] = 0;
+    switch (type) {
+    case GGUF_TYPE_F32:
+        memcpy(out, row, (size_t)n * sizeof *out);
+        return;
+    case GGUF_TYPE_F16:
+        for (; i + LANES <= n; i += LANES)
+            vf_store(out + i, vf_load_f16((const uint16_t *)row + i));
+        for (; i < n; i++)
+            out[i] = f32_from_f16(load_u16((const uint8_t *)row + 2 * i));
+        return;
+    case GGUF_TYPE_BF16:
+        for (; i + LANES <= n; i += LANES)
+            vf_store(out + i, vf_load_bf16((const uint16_t *)row + i));
+        for (; i < n; i++)
+            out[i] = f32_from_bf16(load_u16((const uint8_t *)row + 2 * i));
+        return;
+#define DEQUANTIZE_CASE(NAME, LAYOUT)                                                                                            \
+    case (LAYOUT).type:                                                                                                          \
+        if ((LAYOUT).is_signed)                                                                                                  \
+            dequantize_signed(LAYOUT, row, n, out);                                                                              \
+        else                                                                                                                     \
+            dequantize_as(LAYOUT, row, n, out);                                                                                  \
+        return;
+        FOR_EACH_QUANTISED_TYPE(DEQUANTIZE_CASE)
+#undef DEQUANTIZE_CASE
+    default:
+        return; // weight_place let no other type in
+    }
+}
+
+// n_rows (<= CPU_F32_ROWS) expanded rows times n_cols (<= 4) columns; both constants.
+INLINE void f32_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, size_t n, int n_rows, int n_cols,
+    float *out, size_t out_stride)
+{
+    vf sums[4][CPU_F32_ROWS];
+    for (int c = 0; c < n_cols; c++) {
+        for (int r = 0; r < n_rows; r++)
+            sums[c][r] = vf_set1(0);
+    }
+    for (size_t k = 0; k < n; k += LANES) {
+        vf rows[CPU_F32_ROWS];
+        for (int r = 0; r < n_rows; r++)
+            rows[r] = vf_load(w + (size_t)r * w_stride + k);
+        for (int c = 0; c < n_cols; c++) {
+            vf column = vf_load(x + (size_t)c * x_stride + k);
+            for (int r = 0; r < n_rows; r++)
+                sums[c][r] = vf_fma(rows[r], column, sums[c][r]);
+        }
+    }
+    for (int c = 0; c < n_cols; c++) {
+        for (int r = 0; r < n_rows; r++)
+            out[(size_t)c * out_stride + (size_t)r] = vf_sum(sums[c][r]);
+    }
+}
+
+static void product_f32(const struct product *p)
+{
+    const struct activations *x = p->x;
+    size_t stride = (size_t)x->f32_stride, n = stride;
+    float *rows = p->scratch;
+    for (int32_t r = 0; r < p->n_rows; r += CPU_F32_ROWS) {
+        int32_t n_rows = p->n_rows - r < CPU_F32_ROWS ? p->n_rows - r : CPU_F32_ROWS;
+        for (int32_t i = 0; i < n_rows; i++)
+            dequantize(p->type, p->rows + (size_t)(r + i) * p->row_bytes, x->n_in, rows + (size_t)i * stride);
+        int32_t step;
+        for (int32_t c = 0; c < p->n_cols; c += step) {
+            step = p->n_cols - c >= 4 ? 4 : 1;
+            const float *cols = x->f32 + (size_t)(p->first_col + c) * stride;
+            float *out = p->out + (size_t)c * p->out_stride + (size_t)r;
+            if (n_rows == CPU_F32_ROWS && step == 4)
+                f32_tile(rows, stride, cols, stride, n, CPU_F32_ROWS, 4, out, p->out_stride);
+            else if (n_rows == CPU_F32_ROWS)
+                f32_tile(rows, stride, cols, stride, n, CPU_F32_ROWS, 1, out, p->out_stride);
+            else
+                for (int32_t i = 0; i < n_rows * step; i++)
+                    f32_tile(rows + (size_t)(i % n_rows) * stride, stride, cols + (size_t)(i / n_rows) * stride, stride, n, 1, 1,
+                        out + (size_t)(i / n_rows) * p->out_stride + (size_t)(i % n_rows), 1);
+        }
+    }
+}
+
+#endif
