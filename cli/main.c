@@ -17,6 +17,9 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } commands[] = {
+    {"run", command_run, "answer one prompt"},
+    {"chat", command_chat, "a conversation in the terminal"},
+    {"bench", command_bench, "measure tokens per second"},
     {"tokenize", command_tokenize, "print the token ids of a text"},
     {"detokenize", command_detokenize, "print the text of token ids"},
     {"template", command_template, "print the prompt a conversation becomes"},

@@ -159,14 +159,17 @@ enum carat_event_kind {
     CARAT_EVENT_CONTENT,   // carat_chat: a piece of the answer
     CARAT_EVENT_REASONING, // carat_chat: a piece of the thought
     CARAT_EVENT_TOOL_CALL, // carat_chat: a whole call
-    CARAT_EVENT_FINISH,    // the last one
+    CARAT_EVENT_FINISH,    // the last one; carat_generate: text holds what could not be completed before
 };
 
 struct carat_usage {
-    int32_t n_prompt;        // positions of the prompt
-    int32_t n_prompt_cached; // of them found in the cache
-    int32_t n_generated;
-    double prompt_ms, generate_ms, encode_ms; // encode: images and sounds
+    int32_t n_prompt;            // positions of the prompt
+    int32_t n_prompt_cached;     // of them found in the cache
+    int32_t n_generated;         // tokens chosen, the end token included
+    double prompt_ms;            // until the first token was there
+    double generate_ms;          // from the first token to the last: n_generated - 1 tokens
+    double encode_ms;            // images and sounds
+    double dispatches_per_token; // on a GPU, of generated tokens; 0 on the CPU
 };
 
 // Pointers stay valid until the next call on the session.
@@ -180,6 +183,8 @@ struct carat_event {
     int32_t n_done, n_total;  // progress
     enum carat_finish finish; // finish
     struct carat_usage usage; // finish
+    const int32_t *ids;       // finish: all n_ids ids that were generated, the end token included
+    int32_t n_ids;
 };
 
 struct carat_generate_options {
@@ -191,7 +196,9 @@ struct carat_generate_options {
 };
 
 // Prompt ids (BOS included by the caller) are matched with what the cache holds; only what differs is computed.
-// A prompt id may be a media placeholder: the k-th run of placeholders stands for the k-th medium (n_media may be 0).
+// A run of media placeholders (<|image|>, <|audio|>) in the ids stands for one medium, the k-th run for media[k]; it is widened
+// to the medium's soft tokens, with the sentinels around it where they are not there already. The media must stay valid until the
+// first event that is not progress.
 bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, const struct carat_generate_options *options, struct carat_error *err);
 enum carat_status carat_generate_next(struct carat_session *session, struct carat_event *event, struct carat_error *err);

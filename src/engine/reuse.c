@@ -65,6 +65,8 @@ bool reuse_align(
         size_t start = stretch_start(tok, cached, at);
         size_t cached_end = next_marker(tok, cached, n_cached, at);
         size_t prompt_end = next_marker(tok, prompt->ids, prompt->n, at);
+        if (cached_end == at && prompt_end == at)
+            return true; // two different markers
         bool same;
         if (!same_text(tok, cached + start, cached_end - start, prompt->ids + start, prompt_end - start, &same, err))
             return false;

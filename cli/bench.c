@@ -1,0 +1,281 @@
+// bench.c: carat bench: tokens per second, in the table that people know from llama-bench.
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "carat.h"
+#include "commands.h"
+#include "options.h"
+
+static const char help[] =
+    "usage: carat bench MODEL [OPTIONS]\n\n"
+    "Measures prompt processing (pp) and text generation (tg) with random tokens; prints mean and deviation.\n\n"
+    "  -p N[,N...]           prompt lengths (default 512; 0: none)\n"
+    "  -n N[,N...]           tokens to generate (default 128; 0: none)\n"
+    "  -d N[,N...]           depths: positions already in the cache (default 0)\n"
+    "  -r N                  repetitions (default 5)\n"
+    "  --batch N             rows of a prefill chunk (default 512)\n"
+    "  --kv-f32              keys and values in 32 bits\n"
+    "  --no-prefill-skip     run the layers that share keys and values for every prompt position\n"
+    "  --json                one JSON object a line instead of the table\n";
+
+enum { MAX_LENGTHS = 16, MAX_REPETITIONS = 100 };
+
+struct lengths {
+    int32_t n[MAX_LENGTHS];
+    int count;
+};
+
+struct bench {
+    const char *model_name;
+    struct carat_model_options model_options;
+    struct carat_session_options session_options;
+    struct lengths prompts, generations, depths;
+    int repetitions;
+    bool json;
+    struct carat_model *model;
+    struct carat_model_info info;
+    double open_ms;
+};
+
+struct result {
+    double mean, deviation; // tokens per second
+    double median;
+    double dispatches; // per generated token
+};
+
+static struct lengths parse_lengths(struct arguments *arguments, const char *option)
+{
+    struct lengths lengths = {0};
+    const char *text = option_text(arguments, option);
+    for (const char *at = text;; at++) {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (end == at || n < 0 || n > 1 << 20 || (*end != 0 && *end != ',') || lengths.count == MAX_LENGTHS)
+            usage_error(
+                arguments->argv[0], "'%s' needs up to %d lengths separated by commas, not '%s'", option, MAX_LENGTHS, text);
+        lengths.n[lengths.count++] = (int32_t)n;
+        at = end;
+        if (*at == 0)
+            return lengths;
+    }
+}
+
+static bool bench_option(struct arguments *arguments, const char *option, struct bench *bench)
+{
+    if (strcmp(option, "-p") == 0)
+        bench->prompts = parse_lengths(arguments, option);
+    else if (strcmp(option, "-n") == 0)
+        bench->generations = parse_lengths(arguments, option);
+    else if (strcmp(option, "-d") == 0)
+        bench->depths = parse_lengths(arguments, option);
+    else if (strcmp(option, "-r") == 0)
+        bench->repetitions = (int)option_int(arguments, option, 1, MAX_REPETITIONS);
+    else if (strcmp(option, "--batch") == 0)
+        bench->session_options.batch = (int32_t)option_int(arguments, option, 1, 1 << 16);
+    else if (strcmp(option, "--kv-f32") == 0)
+        bench->session_options.kv_f32 = true;
+    else if (strcmp(option, "--no-prefill-skip") == 0)
+        bench->session_options.no_prefill_skip = true;
+    else if (strcmp(option, "--json") == 0)
+        bench->json = true;
+    else
+        return false;
+    return true;
+}
+
+static void parse(struct bench *bench, int argc, char **argv)
+{
+    struct arguments arguments = arguments_begin(argc, argv);
+    const char *option;
+    const char *positional;
+    while (arguments_next(&arguments, &option, &positional)) {
+        if (positional != NULL && bench->model_name == NULL) {
+            bench->model_name = positional;
+        } else if (positional != NULL) {
+            usage_error("bench", "unexpected argument '%s'", positional);
+        } else if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0) {
+            printf("%s\nModel:\n%s", help, model_options_help);
+            exit(0);
+        } else if (!bench_option(&arguments, option, bench) && !model_option(&arguments, option, &bench->model_options)) {
+            usage_error("bench", "there is no option '%s'", option);
+        }
+    }
+    if (bench->model_name == NULL)
+        usage_error("bench", "which model?");
+}
+
+// Ids that a model would never mind: normal tokens spread over the vocabulary, the same in every run.
+static void fill_ids(int32_t *ids, int32_t n, int32_t n_vocab)
+{
+    uint32_t state = 12345;
+    for (int32_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        int32_t first = n_vocab > 1024 ? 512 : 0;
+        ids[i] = first + (int32_t)(state % (uint32_t)(n_vocab - first));
+    }
+}
+
+// Runs a prompt and generates; the finish event's usage says how long each part took.
+static bool run_once(struct carat_session *session, const int32_t *ids, int32_t n_ids, int32_t n_generate,
+    struct carat_usage *usage, struct carat_error *err)
+{
+    struct carat_generate_options options = {.max_tokens = n_generate, .ignore_eos = true, .n_logprobs = -1};
+    carat_sampling_default(&options.sampling);
+    options.sampling.temperature = 0;
+    if (!carat_generate_begin(session, ids, n_ids, NULL, 0, &options, err))
+        return false;
+    for (;;) {
+        struct carat_event event;
+        enum carat_status status = carat_generate_next(session, &event, err);
+        if (status == CARAT_FAILED)
+            return false;
+        if (status == CARAT_PENDING)
+            carat_session_wait(session, 100);
+        if (status == CARAT_EVENT && event.kind == CARAT_EVENT_FINISH) {
+            *usage = event.usage;
+            return true;
+        }
+    }
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct result summarize(double *rates, int n)
+{
+    struct result result = {0};
+    for (int i = 0; i < n; i++)
+        result.mean += rates[i] / n;
+    for (int i = 0; i < n; i++)
+        result.deviation += (rates[i] - result.mean) * (rates[i] - result.mean);
+    result.deviation = n > 1 ? sqrt(result.deviation / (n - 1)) : 0;
+    qsort(rates, (size_t)n, sizeof *rates, compare_numbers);
+    result.median = n % 2 == 1 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2;
+    return result;
+}
+
+// One row of the table. n_prompt positions are processed at `depth`, or n_generate tokens are generated there.
+static bool measure(
+    struct bench *bench, int32_t depth, int32_t n_prompt, int32_t n_generate, struct result *result, struct carat_error *err)
+{
+    double rates[MAX_REPETITIONS];
+    double dispatches = 0;
+    // A generation test begins after depth + 1 positions; one more run warms up.
+    int32_t n_ids = depth + (n_prompt > 0 ? n_prompt : 1);
+    bench->session_options.context_length = n_ids + n_generate + 8;
+    int32_t *ids = malloc((size_t)n_ids * sizeof *ids);
+    struct carat_session *session = NULL;
+    bool ok = ids != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d token ids", n_ids);
+    ok = ok && carat_session_new(bench->model, &bench->session_options, &session, err);
+    if (ok)
+        fill_ids(ids, n_ids, bench->info.n_vocab);
+    for (int i = -1; ok && i < bench->repetitions; i++) {
+        struct carat_usage usage;
+        carat_session_truncate(session, 0);
+        if (depth > 0 && n_prompt > 0)
+            ok = run_once(session, ids, depth, 1, &usage, err);
+        ok = ok && run_once(session, ids, n_ids, n_prompt > 0 ? 1 : n_generate + 1, &usage, err);
+        if (!ok || i < 0)
+            continue;
+        if (n_prompt > 0) {
+            rates[i] = (usage.n_prompt - usage.n_prompt_cached) * 1e3 / usage.prompt_ms;
+        } else {
+            rates[i] = (usage.n_generated - 1) * 1e3 / usage.generate_ms;
+            dispatches = usage.dispatches_per_token;
+        }
+    }
+    carat_session_free(session);
+    free(ids);
+    if (ok) {
+        *result = summarize(rates, bench->repetitions);
+        result->dispatches = dispatches;
+    }
+    return ok;
+}
+
+static void print_header(const struct bench *bench)
+{
+    if (bench->json)
+        return;
+    printf("device: %s; opened in %.0f ms; resident weights %s\n\n", bench->info.device, bench->open_ms,
+        bytes_text(bench->info.weight_bytes));
+    puts("| model                          |      size |   params | backend |          test |              t/s | dispatches |");
+    puts("| ------------------------------ | --------: | -------: | ------- | ------------: | ---------------: | ---------: |");
+}
+
+static void print_row(const struct bench *bench, const char *test, const struct result *result)
+{
+    const struct carat_model_info *info = &bench->info;
+    char name[64];
+    char rate[32];
+    snprintf(name, sizeof name, "%.20s %s", info->name, info->quantization);
+    snprintf(rate, sizeof rate, "%.2f +- %.2f", result->mean, result->deviation);
+    if (bench->json) {
+        printf("{\"model\":\"%s\",\"size\":%llu,\"params\":%llu,\"backend\":\"%s\",\"device\":\"%s\",\"test\":\"%s\",\"tokens_"
+               "per_second\":"
+               "%.4f,\"deviation\":%.4f,\"median\":%.4f,\"dispatches_per_token\":%.1f}\n",
+            name, (unsigned long long)info->file_bytes, (unsigned long long)info->n_parameters, info->backend, info->device, test,
+            result->mean, result->deviation, result->median, result->dispatches);
+    } else {
+        printf("| %-30.30s | %9s | %6.2f B | %-7s | %13s | %16s | %10.0f |\n", name, bytes_text(info->file_bytes),
+            (double)info->n_parameters * 1e-9, info->backend, test, rate, result->dispatches);
+    }
+    fflush(stdout);
+}
+
+static bool run_row(struct bench *bench, int32_t depth, int32_t n_prompt, int32_t n_generate, struct carat_error *err)
+{
+    struct result result;
+    char test[48];
+    if (n_prompt == 0 && n_generate == 0)
+        return true;
+    if (!measure(bench, depth, n_prompt, n_generate, &result, err))
+        return false;
+    int n = snprintf(test, sizeof test, "%s%d", n_prompt > 0 ? "pp" : "tg", n_prompt > 0 ? n_prompt : n_generate);
+    if (depth > 0)
+        snprintf(test + n, sizeof test - (size_t)n, " @ d%d", depth);
+    print_row(bench, test, &result);
+    return true;
+}
+
+static bool run_table(struct bench *bench, struct carat_error *err)
+{
+    print_header(bench);
+    for (int d = 0; d < bench->depths.count; d++) {
+        for (int i = 0; i < bench->prompts.count; i++) {
+            if (!run_row(bench, bench->depths.n[d], bench->prompts.n[i], 0, err))
+                return false;
+        }
+        for (int i = 0; i < bench->generations.count; i++) {
+            if (!run_row(bench, bench->depths.n[d], 0, bench->generations.n[i], err))
+                return false;
+        }
+    }
+    return true;
+}
+
+int command_bench(int argc, char **argv)
+{
+    struct bench bench = {.prompts = {{512}, 1}, .generations = {{128}, 1}, .depths = {{0}, 1}, .repetitions = 5};
+    parse(&bench, argc, argv);
+    double start = clock_ms();
+    bench.model = open_model(bench.model_name, &bench.model_options);
+    if (bench.model == NULL)
+        return 1;
+    bench.open_ms = clock_ms() - start;
+    carat_model_info(bench.model, &bench.info);
+    struct carat_error err;
+    bool ok = run_table(&bench, &err);
+    if (!ok)
+        fprintf(stderr, "carat: %s\n", err.message);
+    carat_model_free(bench.model);
+    return ok ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+// model.h: an open model: files, tokenizer, weights, backend.
+//
+// Natively carat_model_open does everything. Where the host brings the bytes (WebAssembly) the steps are taken one by one:
+// model_begin reads the headers and makes the plan, plan_place and plan_write of model->plan move the weights, model_ready ends.
+
+#ifndef CARAT_ENGINE_MODEL_H
+#define CARAT_ENGINE_MODEL_H
+
+#include "carat.h"
+#include "gguf/gguf.h"
+#include "model/plan.h"
+#include "model/text.h"
+#include "text/tokenizer.h"
+
+struct carat_model {
+    struct gguf_file *file;      // owned
+    struct gguf_file *projector; // owned; NULL: the towers are in `file`, or there are none
+    struct tokenizer *tok;
+    struct ops *ops;
+    struct plan plan;
+    struct gemma4_text *text;
+    struct text_context *context; // made by the first session, used by all in turn
+    bool has_vision, has_audio;   // in the files
+    bool table_on_disk;           // rows of the per-layer table are read when they are needed
+    enum carat_compat compat;
+    char name[128];
+    char quantization[16];
+    uint64_t n_parameters;
+    uint64_t file_bytes;
+};
+
+// Reads the tables of the files (which the model then owns, also on failure) and makes the backend. projector may be NULL.
+bool model_begin(struct gguf_file *file, struct gguf_file *projector, const struct carat_model_options *options,
+    struct carat_model **model, struct carat_error *err);
+
+// All bytes of the plan are there.
+bool model_ready(struct carat_model *model, struct carat_error *err);
+
+#endif

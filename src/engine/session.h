@@ -1,0 +1,149 @@
+// session.h: one sequence, and the generation under way on it.
+//
+// A session knows which id stands at each committed position (`ids`) and a key for comparing prompts (`keys`: the id, or a hash
+// of the medium for its soft tokens). A generation goes through phases:
+//
+//     ENCODE    images and sounds that are not in the cache become soft tokens
+//     PREFILL   the rest of the prompt goes through the model in chunks
+//     DECODE    tokens are chosen and fed back
+//     DRAIN     what was launched ahead and is not wanted arrives
+//     FINISH    one FINISH event is due
+//
+// A choice in flight is a `flight`: its id comes from the device (argmax) or from candidates or logits that are being read. Only
+// choices made on the device can run ahead: the id feeds the next step there before the host has seen it. Several steps are then
+// under way at once; stop tokens are noticed late and the cache is rolled back.
+//
+// Invariant: outside a generation n_ids == kv->n_committed.
+
+#ifndef CARAT_ENGINE_SESSION_H
+#define CARAT_ENGINE_SESSION_H
+
+#include "carat.h"
+#include "engine/model.h"
+#include "model/kv_cache.h"
+#include "text/decoder.h"
+#include "text/sampler.h"
+
+enum {
+    SESSION_DEFAULT_CONTEXT = 4096,
+    SESSION_DEFAULT_BATCH = 512,
+    SESSION_REWIND = 256, // positions that truncating can always go back by
+    SESSION_MAX_FLIGHTS = 8,
+    SESSION_RUN_AHEAD = 4, // choices under way at once on a GPU; at most SESSION_MAX_FLIGHTS
+    SESSION_MAX_CANDIDATES = 256,
+    SESSION_MAX_CHUNKS = 2, // prefill chunks queued on a GPU
+};
+
+enum session_phase { PHASE_IDLE, PHASE_ENCODE, PHASE_PREFILL, PHASE_DECODE, PHASE_DRAIN, PHASE_FINISH };
+
+enum choice_kind {
+    CHOICE_ON_DEVICE,  // argmax: 4 bytes come back
+    CHOICE_CANDIDATES, // the largest logits come back
+    CHOICE_LOGITS,     // all logits come back
+};
+
+struct flight {
+    int32_t ticket;
+    enum choice_kind kind;
+    int32_t slot;         // CHOICE_ON_DEVICE: where on the device the id is
+    int32_t n_candidates; // CHOICE_CANDIDATES
+};
+
+struct chat_run;
+
+// A stretch of the prompt that is soft tokens.
+struct segment {
+    int32_t start;      // position
+    int32_t n;          // soft tokens
+    int32_t media;      // index in the caller's list
+    int32_t piece;      // sounds longer than the tower hears are several segments
+    struct tensor rows; // [n, d] once encoded
+    uint64_t hash;      // of the medium's content and piece
+};
+
+struct carat_session {
+    struct carat_model *model;
+    struct kv_cache *kv;
+    int32_t batch;  // rows of a prefill chunk
+    int32_t *ids;   // [context]
+    uint64_t *keys; // [context]
+    int32_t n_ids;  // known ids: those committed, plus during a generation chosen ones and the rest of the prompt
+
+    struct buffer *choices; // SESSION_MAX_FLIGHTS ids, 256 bytes apart; then the candidates
+    float *logits;          // [n_vocab]
+    float *candidates;      // [2 * SESSION_MAX_CANDIDATES + 2]
+    uint32_t probe;         // where a read-back that only marks the end of a chunk goes
+
+    // The generation under way
+    enum session_phase phase;
+    struct carat_generate_options options;
+    struct sampler *sampler;
+    struct decoder decoder;
+    struct text_buffer text;     // of the event last given out
+    struct text_buffer logprobs; // likewise
+    struct token_list generated;
+    struct token_list prompt;
+    struct segment *segments; // [n_segments] by position
+    int32_t n_segments;
+    int32_t n_encoded; // segments that have rows
+    const struct carat_media *media;
+    struct flight flights[SESSION_MAX_FLIGHTS]; // oldest first
+    int32_t n_flights;
+    int32_t slot_ids[SESSION_MAX_FLIGHTS]; // where ids chosen on the device arrive
+    int32_t next_slot;
+    int32_t chunks[SESSION_MAX_CHUNKS]; // tickets of prefill chunks, oldest first
+    int32_t n_chunks;
+    int32_t n_launched;             // forward passes of generated tokens
+    struct chat_run *chat;          // the chat request under way, or NULL
+    struct carat_media *chat_media; // its media in the order of the prompt
+    bool stop_asked;
+    enum carat_finish finish;
+    struct carat_usage usage;
+    double begin_ms, first_ms;
+    int64_t first_dispatches;
+};
+
+// --- session.c
+// -----------------------------------------------------------------------------------------------------------------------
+
+// Ends the generation under way at once, after a failure.
+void session_abort(struct carat_session *session);
+
+// --- prompt.c: what the cache keeps, media
+// ----------------------------------------------------------------------------------------
+
+// Widens placeholders, aligns the ids with the cached ones, truncates the cache to the common beginning. Fills session->prompt,
+// segments, ids and keys.
+bool session_take_prompt(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
+    int32_t n_media, struct carat_error *err);
+
+// --- chat.c
+// --------------------------------------------------------------------------------------------------------------------------
+
+// Forgets the chat request under way.
+void session_end_chat(struct carat_session *session);
+
+// --- media.c: images and sounds
+// ----------------------------------------------------------------------------------------------------
+
+// Soft tokens that a medium will take, piece by piece, before it is encoded. Fails when the model lacks the tower.
+bool session_count_soft(struct carat_session *session, const struct carat_media *media, int32_t *n_pieces,
+    int32_t *n_soft_of_piece, int32_t max_pieces, struct carat_error *err);
+
+// Encodes what the cache does not hold, a step at a time.
+enum carat_status session_encode_media(struct carat_session *session, struct carat_event *event, struct carat_error *err);
+
+// --- prefill.c: the prompt
+// ----------------------------------------------------------------------------------------------------------
+
+// Queues the next chunk. The last one gives logits.
+enum carat_status session_prefill(struct carat_session *session, struct carat_event *event, struct carat_error *err);
+
+// --- decode.c: choosing tokens
+// ------------------------------------------------------------------------------------------------------
+
+// Chooses a token after the last queued pass, which gave logits.
+bool session_launch_choice(struct carat_session *session, struct carat_error *err);
+enum carat_status session_decode(struct carat_session *session, struct carat_event *event, struct carat_error *err);
+
+#endif
