@@ -1,0 +1,14 @@
+// tower_backend.c: which backend's operations the towers run on.
+
+#include <string.h>
+
+#include "model/towers.h"
+#include "ref/ref_tower.h"
+
+struct tower_ops *tower_ops_of(struct ops *ops, struct carat_error *err)
+{
+    if (strcmp(ops->name, "ref") == 0)
+        return ref_tower_ops_new(ops, err);
+    fail(err, CARAT_UNSUPPORTED, "images and sounds are not supported on the backend '%s'", ops->name);
+    return NULL;
+}
