@@ -23,6 +23,7 @@ static const struct {
     {"tokenize", command_tokenize, "print the token ids of a text"},
     {"detokenize", command_detokenize, "print the text of token ids"},
     {"template", command_template, "print the prompt a conversation becomes"},
+    {"synth", command_synth, "write a model of real size with random weights"},
     {"version", command_version, "print the version"},
 };
 
