@@ -1,8 +1,8 @@
 // exports.c: the WebAssembly module's functions for JavaScript.
 //
 // web/src/engine.ts calls them; web/README.md lists them. Handles are pointers. A function that fails returns 0 (NULL, or a
-// negative count) and leaves the error in one place, where wasm_error_code and wasm_error_message find it. Texts and arrays that a
-// function gives are valid until the next call. 64-bit sizes travel as double, exact up to 2^53.
+// negative count) and leaves the error in one place, where wasm_error_code and wasm_error_message find it. Texts and arrays that
+// a function gives are valid until the next call. 64-bit sizes travel as double, exact up to 2^53.
 //
 // The host brings the bytes: wasm_open reads headers through the import `read` and makes the plan, wasm_plan says which stretches
 // of the files are needed, wasm_plan_write takes them, wasm_ready ends.
@@ -106,8 +106,8 @@ static bool open_file(int first, int n, const double *sizes, struct gguf_file **
     struct gguf_source *parts[MAX_PARTS] = {0};
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
-        parts[i] = gguf_source_callback(
-            read_from_host, (void *)(intptr_t)(first + i), (uint64_t)sizes[first + i], "the model", &error);
+        parts[i] =
+            gguf_source_callback(read_from_host, (void *)(intptr_t)(first + i), (uint64_t)sizes[first + i], "the model", &error);
         ok = parts[i] != NULL;
     }
     if (ok && gguf_open(parts, (uint32_t)n, file, &error))
@@ -168,12 +168,18 @@ void wasm_close(struct carat_model *model)
 
 // A stretch of a file to be brought. All numbers, since JavaScript reads them from one Float64Array.
 struct plan_line {
-    double index;  // for wasm_plan_write
+    double index; // for wasm_plan_write
     double part;
     double offset; // in the part
     double n_bytes;
     double direct; // 1: the bytes go to the GPU unread, so they need not be in this memory
 };
+
+// The GPU backend looks at vectors, and at the last bytes of what is no multiple of 4.
+static bool goes_unread(const struct weight *weight)
+{
+    return weight->home == WEIGHT_DEVICE && weight->n_bytes % 4 == 0 && (weight->n_out > 1 || weight->n_slices > 1);
+}
 
 // The lines are the result; returns how many, -1 on failure.
 EXPORT(wasm_plan) int wasm_plan(const struct carat_model *model);
@@ -195,7 +201,7 @@ int wasm_plan(const struct carat_model *model)
             .part = item->weight->file_part,
             .offset = (double)item->weight->file_offset,
             .n_bytes = (double)item->weight->n_bytes,
-            .direct = item->weight->home == WEIGHT_DEVICE,
+            .direct = goes_unread(item->weight),
         };
     }
     set_result(lines, (size_t)n * sizeof *lines);

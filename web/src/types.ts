@@ -21,7 +21,7 @@ export interface LoadOptions {
     batch?: number | undefined;              // rows of a prefill chunk
     signal?: AbortSignal | undefined;
     onProgress?: ((progress: LoadProgress) => void) | undefined;
-    wasmUrl?: string | undefined;            // folder of the .wasm files; default: beside the script
+    wasmUrl?: string | undefined;            // folder of worker.js and the .wasm files; default: beside the script
     variant?: 'simd' | 'threads' | 'relaxed' | undefined; // of the module, for tests; default: the best one
     worker?: boolean | undefined;            // false: run here instead of in a dedicated worker; default true in browsers
     gpu?: GPU | undefined;                   // Node: the object of npm 'webgpu'; needs worker: false

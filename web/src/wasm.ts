@@ -1,5 +1,6 @@
 // wasm.ts: loads the best variant of the WebAssembly module that this browser accepts, with its memory and threads.
 
+import { type Assets, findAssets } from './assets';
 import { codesOfLibrary, makeError } from './errors';
 import { type GpuBridge, type Heap, noGpuImports } from './webgpu';
 
@@ -9,7 +10,7 @@ export const interfaceNumber = 1;
 export type Variant = 'simd' | 'threads' | 'relaxed';
 
 export interface WasmOptions {
-    wasmUrl?: string | undefined;     // folder with carat-*.wasm; default: beside this script
+    assets?: Assets | undefined;      // where the files are; default: beside this script
     threads?: number | undefined;     // wanted, the calling one included; default: one per core up to 8, 1 without isolation
     variant?: Variant | undefined;    // default: the best one
     gpu?: GpuBridge | undefined;
@@ -163,8 +164,8 @@ export class Wasm implements Heap {
 
     static async load(options: WasmOptions): Promise<Wasm> {
         const variant = chooseVariant(options);
-        const base = options.wasmUrl ?? new URL('.', import.meta.url).href;
-        const module = await compile(new URL(`carat-${variant}.wasm`, base).href);
+        const assets = options.assets ?? findAssets();
+        const module = await compile(assets[variant]);
         const wasm = new Wasm(variant, makeMemory(variant, options.maxMemoryBytes), options.gpu);
         const instance = await WebAssembly.instantiate(module, wasm.imports(module));
         wasm.exports = instance.exports as unknown as Exports;
@@ -174,7 +175,7 @@ export class Wasm implements Heap {
         if (found !== interfaceNumber)
             throw makeError('version_mismatch', `the WebAssembly module has interface ${found}, this script needs ${interfaceNumber}`);
         if (variant !== 'simd')
-            await wasm.startThreads(module, (options.threads ?? defaultThreads()) - 1);
+            await wasm.startThreads(module, assets.thread, (options.threads ?? defaultThreads()) - 1);
         return wasm;
     }
 
@@ -253,8 +254,7 @@ export class Wasm implements Heap {
     }
 
     // Starts n waiting threads. They wait in the module's memory, so that the module can send them off while it runs.
-    private async startThreads(module: WebAssembly.Module, n: number): Promise<void> {
-        const script = new URL('thread.js', import.meta.url).href;
+    private async startThreads(module: WebAssembly.Module, script: string, n: number): Promise<void> {
         const starts = Array.from({ length: Math.max(0, n) }, (): ThreadStart => {
             const slot = this.alloc(64), stack = this.alloc(threadStackBytes);
             const tls = this.alloc((this.exports.__tls_size?.value as number | undefined ?? 0) + 64);
