@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "gguf/gguf.h"
 #include "ops/ops.h"
@@ -89,6 +90,20 @@ GOLDEN_HELPER float *golden_f32(const struct gguf_file *file, const char *name, 
 GOLDEN_HELPER int32_t *golden_i32(const struct gguf_file *file, const char *name, size_t *n)
 {
     return golden_words(file, name, GGUF_TYPE_I32, n);
+}
+
+// The path of a new empty file, to be unlinked and freed by the caller.
+GOLDEN_HELPER char *temporary_file(void)
+{
+    const char *folder = getenv("TMPDIR") != NULL ? getenv("TMPDIR") : P_tmpdir;
+    size_t n = strlen(folder) + sizeof "/carat-XXXXXX";
+    char *path = malloc(n);
+    assert_non_null(path);
+    snprintf(path, n, "%s/carat-XXXXXX", folder);
+    int handle = mkstemp(path);
+    assert_true(handle >= 0);
+    close(handle);
+    return path;
 }
 
 // How far numbers lie from the golden ones. Zero-initialise; adding several comparisons gives their union.
