@@ -355,7 +355,7 @@ static struct flat_event {
     int32_t n_prompt, n_prompt_cached, n_generated;
     const int32_t *ids;
     int32_t n_ids;
-    double prompt_ms, generate_ms, encode_ms, n_dispatches;
+    double prompt_ms, generate_ms, encode_ms;
 } flat;
 
 _Static_assert(offsetof(struct flat_event, prompt_ms) == 56, "readEvent reads the doubles from here");
@@ -380,7 +380,6 @@ static void flatten(const struct carat_event *event)
         .prompt_ms = event->usage.prompt_ms,
         .generate_ms = event->usage.generate_ms,
         .encode_ms = event->usage.encode_ms,
-        .n_dispatches = (double)event->usage.n_dispatches,
     };
 }
 

@@ -515,10 +515,10 @@ export class EngineSession {
         case Kind.Reasoning: return { kind: 'reasoning', text: body(), ...more };
         case Kind.ToolCall: return { kind: 'tool_call', name: wasm.text(toolName!), arguments: body() };
         default: {
-            const [promptMs, generateMs, encodeMs, dispatches] = wasm.f64.slice(p / 8 + 7, p / 8 + 11);
+            const [promptMs, generateMs, encodeMs] = wasm.f64.slice(p / 8 + 7, p / 8 + 10);
             return {
                 kind: 'finish', reason: finishReasons[finish!] ?? 'stop', promptTokens: nPrompt!, cachedTokens: nCached!, generatedTokens: nGenerated!,
-                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!, dispatches: dispatches!,
+                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!,
                 ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)],
             };
         }

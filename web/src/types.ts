@@ -167,7 +167,7 @@ export type EngineEvent =
     | { kind: 'content'; text: string; logprobs?: string }
     | { kind: 'reasoning'; text: string; logprobs?: string }
     | { kind: 'tool_call'; name: string; arguments: string }
-    | { kind: 'finish'; reason: FinishReason; promptTokens: number; cachedTokens: number; generatedTokens: number; promptMs: number; generateMs: number; encodeMs: number; ids: number[]; dispatches: number };
+    | { kind: 'finish'; reason: FinishReason; promptTokens: number; cachedTokens: number; generatedTokens: number; promptMs: number; generateMs: number; encodeMs: number; ids: number[] };
 
 // Decoded images and sounds, as the engine takes them.
 export type Media =
