@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "text/utf8.h"
+
 struct text_view text_of(const char *text)
 {
     return (struct text_view){text, text != NULL ? strlen(text) : 0};
@@ -19,6 +21,29 @@ bool text_equal(struct text_view a, struct text_view b)
 bool text_is(struct text_view view, const char *text)
 {
     return text_equal(view, text_of(text));
+}
+
+struct text_view text_trim_start(struct text_view text)
+{
+    size_t length;
+    while (text.n_bytes > 0 && utf8_is_space(utf8_decode(text.data, text.n_bytes, &length))) {
+        text.data += length;
+        text.n_bytes -= length;
+    }
+    return text;
+}
+
+struct text_view text_trim_end(struct text_view text)
+{
+    size_t length;
+    while (text.n_bytes > 0 && utf8_is_space(utf8_decode_last(text.data, text.n_bytes, &length)))
+        text.n_bytes -= length;
+    return text;
+}
+
+struct text_view text_trim(struct text_view text)
+{
+    return text_trim_end(text_trim_start(text));
 }
 
 static bool make_room(struct text_buffer *buffer, size_t n_bytes)

@@ -19,6 +19,11 @@ struct text_view text_of(const char *text);
 bool text_equal(struct text_view a, struct text_view b);
 bool text_is(struct text_view view, const char *text);
 
+// The text without white space at its ends, as Python's strip() does it and so the reference templates.
+struct text_view text_trim(struct text_view text);
+struct text_view text_trim_start(struct text_view text);
+struct text_view text_trim_end(struct text_view text);
+
 // A zero-initialised buffer is ready for use. data is terminated whenever it is not NULL.
 struct text_buffer {
     char *data;

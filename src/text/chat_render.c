@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "text/chat_writer.h"
-#include "text/utf8.h"
 
 // --- segments ---
 
@@ -52,25 +51,6 @@ void chat_prompt_free(struct chat_prompt *prompt)
     text_free(&prompt->text);
     free(prompt->segments);
     *prompt = (struct chat_prompt){0};
-}
-
-static struct text_view trim_start(struct text_view text)
-{
-    size_t length;
-    while (text.n_bytes > 0 && utf8_is_space(utf8_decode(text.data, text.n_bytes, &length))) {
-        text.data += length;
-        text.n_bytes -= length;
-    }
-    return text;
-}
-
-struct text_view chat_trim(struct text_view text)
-{
-    size_t length;
-    text = trim_start(text);
-    while (text.n_bytes > 0 && utf8_is_space(utf8_decode_last(text.data, text.n_bytes, &length)))
-        text.n_bytes -= length;
-    return text;
 }
 
 // --- the state of a rendering ---
@@ -124,7 +104,7 @@ static bool render_system(struct renderer *r)
         if (leading->content == CHAT_CONTENT_VALUE)
             return fail(r->err, CARAT_BAD_ARGUMENT, "messages[0]: content must be a text or a list of parts");
         for (size_t i = 0; i < leading->n_parts; i++) {
-            chat_outside(r->prompt, chat_trim(leading->parts[i].text));
+            chat_outside(r->prompt, text_trim(leading->parts[i].text));
             if (leading->content == CHAT_CONTENT_PARTS)
                 chat_template(r->prompt, " ");
         }
@@ -244,7 +224,7 @@ static void render_without_thinking(struct renderer *r, struct text_view text, b
         i++;
     }
     r->prompt->text.failed |= kept.failed;
-    chat_outside(r->prompt, keep_end ? trim_start(text_whole(&kept)) : chat_trim(text_whole(&kept)));
+    chat_outside(r->prompt, keep_end ? text_trim_start(text_whole(&kept)) : text_trim(text_whole(&kept)));
     text_free(&kept);
 }
 
@@ -259,10 +239,10 @@ static bool render_content(struct renderer *r, const struct chat_message *messag
         else if (is_model(message))
             render_without_thinking(r, part->text, open && i + 1 == message->n_parts);
         else
-            chat_outside(r->prompt, chat_trim(part->text));
+            chat_outside(r->prompt, text_trim(part->text));
     }
     struct text_view written = {r->prompt->text.data + start, r->prompt->text.n_bytes - start};
-    return chat_trim(written).n_bytes > 0;
+    return text_trim(written).n_bytes > 0;
 }
 
 static void render_thinking(struct renderer *r, const struct chat_message *message, size_t index, bool open)

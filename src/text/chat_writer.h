@@ -22,9 +22,6 @@ static inline void chat_outside(struct chat_prompt *prompt, struct text_view tex
 
 void chat_put_media(struct chat_prompt *prompt, const struct chat_part *part);
 
-// The text without white space at its ends, as the templates strip it.
-struct text_view chat_trim(struct text_view text);
-
 // The members of an object in the template's order: by lower-cased name, of repeated names the last.
 struct chat_members {
     const struct json_value **items; // [n], free with chat_members_free

@@ -84,7 +84,7 @@ bool sampler_sample(struct sampler *sampler, float *logits, int32_t *id, struct 
 
 // The same when only the largest logits were delivered: n candidates in any order, overwritten. log_sum_exp is the logarithm of
 // the sum of exp over all logits that may be chosen, for the report; NAN when unknown (then the report is relative to the
-// candidates). Exact as long as n >= top_k + (ids that mask, bias or penalties can pull down).
+// candidates). Exact as long as n >= sampler_candidates_needed(). Fails with CARAT_BAD_ARGUMENT when a mask is set.
 bool sampler_sample_candidates(struct sampler *sampler, struct sampler_candidate *candidates, int32_t n, float log_sum_exp,
     int32_t *id, struct sampler_report *report, struct carat_error *err);
 
