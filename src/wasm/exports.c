@@ -14,7 +14,9 @@
 #include "carat.h"
 #include "engine/model.h"
 #include "engine/request.h"
+#include "media/sound.h"
 #include "text/chat.h"
+#include "wasm/step.h"
 
 #define EXPORT(name) __attribute__((export_name(#name)))
 
@@ -431,4 +433,105 @@ int wasm_generate_next(struct carat_session *session)
     if (status == CARAT_EVENT)
         flatten(&event);
     return status;
+}
+
+// --- the original system's token loop -----------------------------------------------------------------------------------------
+
+EXPORT(wasm_stepper_new) struct stepper *wasm_stepper_new(struct carat_session *session);
+struct stepper *wasm_stepper_new(struct carat_session *session)
+{
+    return stepper_new(session, &error);
+}
+
+EXPORT(wasm_stepper_free) void wasm_stepper_free(struct stepper *stepper);
+void wasm_stepper_free(struct stepper *stepper)
+{
+    stepper_free(stepper);
+}
+
+EXPORT(wasm_stepper_reset) void wasm_stepper_reset(struct stepper *stepper);
+void wasm_stepper_reset(struct stepper *stepper)
+{
+    stepper_reset(stepper);
+}
+
+EXPORT(wasm_stepper_sampling)
+int wasm_stepper_sampling(
+    struct stepper *stepper, float temperature, int top_k, float top_p, float repetition_penalty, double seed);
+int wasm_stepper_sampling(
+    struct stepper *stepper, float temperature, int top_k, float top_p, float repetition_penalty, double seed)
+{
+    struct sampler_params params = sampler_original_defaults();
+    params.temperature = temperature;
+    params.top_k = top_k;
+    params.top_p = top_p;
+    params.repetition_penalty = repetition_penalty;
+    params.seed = (uint64_t)seed;
+    return stepper_set_sampling(stepper, &params, &error);
+}
+
+// id -1: the soft token at `soft`.
+EXPORT(wasm_step_begin) int wasm_step_begin(struct stepper *stepper, int id, const float *soft);
+int wasm_step_begin(struct stepper *stepper, int id, const float *soft)
+{
+    return stepper_begin(stepper, id, soft, &error);
+}
+
+// The next id, -1 while the device computes, -2 on failure.
+EXPORT(wasm_step_poll) int wasm_step_poll(struct stepper *stepper);
+int wasm_step_poll(struct stepper *stepper)
+{
+    int32_t next;
+    switch (stepper_poll(stepper, &next, &error)) {
+    case CARAT_DONE:
+        return next;
+    case CARAT_PENDING:
+        return -1;
+    default:
+        return -2;
+    }
+}
+
+// --- the original system's prompts --------------------------------------------------------------------------------------------
+
+// messages: a JSON array. flags: 1 <bos> in front, 2 the last message is an unfinished reply. The prompt's text is the result.
+EXPORT(wasm_render) int wasm_render(const struct carat_model *model, const char *messages, int flags);
+int wasm_render(const struct carat_model *model, const char *messages, int flags)
+{
+    struct chat_options options = {
+        .large = model->text->config.per_layer_width == 0,
+        .add_generation_prompt = (flags & 2) == 0,
+        .continue_last = (flags & 2) != 0,
+        .without_bos = (flags & 1) == 0,
+    };
+    struct json_document *document = json_parse(messages, strlen(messages), &error);
+    struct chat chat = {0};
+    struct chat_prompt prompt = {0};
+    bool ok = document != NULL && chat_add_json(&chat, json_root(document), true, &error) &&
+              chat_render(&chat, &options, &prompt, &error);
+    if (ok) {
+        set_result(prompt.text.data, prompt.text.n_bytes);
+        prompt.text.data = NULL;
+    }
+    chat_prompt_free(&prompt);
+    chat_free(&chat);
+    json_free(document);
+    return ok;
+}
+
+// --- media --------------------------------------------------------------------------------------------------------------------
+
+// A WAV file as mono floats at 16 kHz: the result.
+EXPORT(wasm_decode_wav) int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes);
+int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes)
+{
+    struct sound sound;
+    if (!sound_from_wav(bytes, n_bytes, &sound, &error))
+        return 0;
+    if (!sound_resample(&sound, &error)) {
+        free(sound.samples);
+        return 0;
+    }
+    set_result(sound.samples, (size_t)sound.n_samples * sizeof *sound.samples);
+    return 1;
 }

@@ -220,6 +220,20 @@ export class Engine {
     tokenText(id: number): string { this.check(); return this.textResult(this.wasm.exports.wasm_token_text(this.model, id)); }
     isEnd(id: number): boolean { this.check(); return this.wasm.exports.wasm_is_end(this.model, id) !== 0; }
 
+    // The prompt of a list of messages (JSON).
+    render(messages: string, withBos: boolean, continueLast: boolean): string {
+        this.check();
+        const flags = (withBos ? 1 : 0) | (continueLast ? 2 : 0);
+        return this.textResult(this.wasm.withText(messages, (p) => this.wasm.exports.wasm_render(this.model, p, flags)));
+    }
+
+    decodeWav(bytes: Uint8Array): Float32Array {
+        this.check();
+        if (this.wasm.with(bytes, (p) => this.wasm.exports.wasm_decode_wav(p, bytes.length)) === 0)
+            throw this.wasm.error();
+        return new Float32Array(this.wasm.bytesOf(this.wasm.exports.wasm_result(), this.wasm.exports.wasm_result_size()).buffer);
+    }
+
     // The id of exactly this entry, or -1.
     findToken(text: string): number {
         this.check();
@@ -406,6 +420,7 @@ const enum Kind { Progress, Token, Content, Reasoning, ToolCall, Finish }
 export class EngineSession {
     private busy = false;
     private freed = false;
+    private readonly steppers: number[] = [];
 
     constructor(private readonly engine: Engine, private readonly handle: number, private readonly onFree: () => void) {}
 
@@ -437,10 +452,22 @@ export class EngineSession {
         yield* this.run(begin, () => wasm.exports.wasm_generate_next(this.handle), signal);
     }
 
+    // A token loop on this session, which then generates nothing else.
+    stepper(): Stepper {
+        this.check();
+        const handle = this.engine.wasm.exports.wasm_stepper_new(this.handle);
+        if (handle === 0)
+            throw this.engine.wasm.error();
+        this.steppers.push(handle);
+        return new Stepper(this.engine, handle);
+    }
+
     free(): void {
         if (this.freed)
             return;
         this.freed = true;
+        for (const stepper of this.steppers)
+            this.engine.wasm.exports.wasm_stepper_free(stepper);
         this.engine.wasm.exports.wasm_session_free(this.handle);
         this.onFree();
     }
@@ -522,6 +549,47 @@ export class EngineSession {
                 ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)],
             };
         }
+        }
+    }
+}
+
+// The original system's loop: see src/wasm/step.h.
+export class Stepper {
+    private last: Promise<unknown> = Promise.resolve();
+    constructor(private readonly engine: Engine, private readonly handle: number) {}
+
+    reset(): void { this.engine.check(); this.engine.wasm.exports.wasm_stepper_reset(this.handle); }
+
+    setSampling(temperature: number, topK: number, topP: number, repetition: number, seed: number): void {
+        this.engine.check();
+        if (this.engine.wasm.exports.wasm_stepper_sampling(this.handle, temperature, topK, topP, repetition, seed) === 0)
+            throw this.engine.wasm.error();
+    }
+
+    // id -1: the soft token. Calls wait for each other.
+    step(id: number, soft?: Float32Array): Promise<number> {
+        const mine = this.last.then(() => this.run(id, soft));
+        this.last = mine.catch(() => undefined);
+        return mine;
+    }
+
+    private async run(id: number, soft: Float32Array | undefined): Promise<number> {
+        this.engine.check();
+        const { wasm, info } = this.engine;
+        if (soft !== undefined && soft.length !== info.embedding)
+            throw makeError('bad_argument', `a soft token of this model has ${info.embedding} numbers, not ${soft.length}`);
+        const begun = soft === undefined ? wasm.exports.wasm_step_begin(this.handle, id, 0)
+            : wasm.with(new Uint8Array(soft.buffer, soft.byteOffset, soft.byteLength), (p) => wasm.exports.wasm_step_begin(this.handle, -1, p));
+        if (begun === 0)
+            throw wasm.error();
+        for (;;) {
+            const next = wasm.exports.wasm_step_poll(this.handle);
+            if (next >= 0)
+                return next;
+            if (next === -2)
+                throw wasm.error();
+            await this.engine.news();
+            this.engine.check();
         }
     }
 }

@@ -49,6 +49,14 @@ export interface Exports {
     wasm_generate_next(session: number): number;
     wasm_stop(session: number): void;
     wasm_event(): number;
+    wasm_stepper_new(session: number): number;
+    wasm_stepper_free(stepper: number): void;
+    wasm_stepper_reset(stepper: number): void;
+    wasm_stepper_sampling(stepper: number, temperature: number, topK: number, topP: number, repetition: number, seed: number): number;
+    wasm_step_begin(stepper: number, id: number, soft: number): number;
+    wasm_step_poll(stepper: number): number;
+    wasm_render(model: number, messages: number, flags: number): number;
+    wasm_decode_wav(bytes: number, n: number): number;
     threads_worker_main?(pool: number, index: number): void;
     __wasm_init_tls?(p: number): void;
     __tls_size?: WebAssembly.Global;
@@ -83,7 +91,8 @@ function chooseVariant(options: WasmOptions): Variant {
     if (options.variant !== undefined)
         return options.variant;
     // The GPU path leaves the processor idle, and unshared memory is cheaper to pass to the browser.
-    if (options.gpu !== undefined || !hasThreads() || options.threads === 1)
+    // A page's own thread may not wait for others.
+    if (options.gpu !== undefined || !hasThreads() || options.threads === 1 || typeof document !== 'undefined')
         return 'simd';
     return hasRelaxedSimd() ? 'relaxed' : 'threads';
 }

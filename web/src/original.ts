@@ -1,0 +1,162 @@
+// original.ts: the interface of the original system, rullama, for code written for it: a Model whose token loop JavaScript drives.
+//
+// The engine runs in the caller's thread, as the original did, so the small calls are synchronous; put a Model into a worker of
+// your own. What differs: `position`, the getters and cancelMultimodalEncode work while an encode is pending; the repetition
+// penalty counts a token once and acts in greedy mode too.
+
+import { findAssets } from './assets';
+import { Engine, type EngineOptions, type EngineSession, type Stepper } from './engine';
+import { makeError } from './errors';
+import { functionSource, memorySource, type ReadFunction, type Source, urlSource } from './source';
+import { openGpu } from './webgpu';
+
+export interface SamplingOptions { temperature?: number; top_k?: number; top_p?: number; repetition_penalty?: number; seed?: number | bigint }
+export interface OriginalMessage { role: 'system' | 'user' | 'model'; content: string }
+
+// Backend and place of the module, for those who need to say; not part of the original.
+export interface ModelSettings { backend?: 'auto' | 'webgpu' | 'cpu'; wasmUrl?: string; gpu?: GPU; threads?: number }
+
+const originalSampling = { temperature: 0.7, top_k: 40, top_p: 0.95, repetition_penalty: 1, seed: 0 };
+
+export class Model {
+    static settings: ModelSettings = {};
+
+    private constructor(private readonly engine: Engine, private readonly session: EngineSession, private readonly stepper: Stepper) {}
+
+    // A whole file in memory.
+    static load(bytes: Uint8Array): Promise<Model> { return Model.open(memorySource(bytes), 4096, false); }
+
+    // A file on a server that answers range requests.
+    static async loadFromUrl(url: string): Promise<Model> { return Model.open(await urlSource(url), 4096, false); }
+
+    // read(offset, n) gives n bytes, at once or as a promise. maxContext 0 or absent: 4096.
+    static loadFromOpfs(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
+        return Model.open(functionSource(read, total), maxContext || 4096, false);
+    }
+
+    // Without the vision and audio towers. maxContext 0 or absent: 512.
+    static loadFromOpfsTextOnly(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
+        return Model.open(functionSource(read, total), maxContext || 512, true);
+    }
+
+    private static async open(source: Source, context: number, textOnly: boolean): Promise<Model> {
+        const { wasmUrl, ...rest } = Model.settings;
+        const options: EngineOptions = { backend: 'auto', ...rest, assets: findAssets(wasmUrl), textOnly, contextSize: context };
+        const engine = await Engine.load([source], options, () => undefined);
+        try {
+            const session = engine.newSession(Math.min(context, engine.info.contextLength));
+            return new Model(engine, session, session.stepper());
+        } catch (error) {
+            await engine.close();
+            throw error;
+        }
+    }
+
+    // --- tokens -----------------------------------------------------------------------------------------------------------------
+
+    // Markers such as <|turn> in the text become their tokens.
+    encode(text: string): Uint32Array { return Uint32Array.from(this.engine.tokenize(text, false, true)); }
+    // The entry of the vocabulary: U+2581 for a space, <0xHH> for a byte.
+    tokenStr(id: number): string { return this.engine.tokenText(id); }
+    get vocabSize(): number { return this.engine.info.vocabulary; }
+    isEos(id: number): boolean { return this.engine.isEnd(id); }
+    renderChat(messages: OriginalMessage[], withBos = false): string { return this.engine.render(withoutModelRole(messages), withBos, false); }
+    // The last model turn is left open, so that an interrupted answer can be continued.
+    renderChatForContinuation(messages: OriginalMessage[], withBos = false): string {
+        return this.engine.render(withoutModelRole(messages), withBos, true);
+    }
+
+    // --- the loop ---------------------------------------------------------------------------------------------------------------
+
+    // Tokens consumed so far.
+    get position(): number { return this.session.position; }
+    // Position 0 and an empty penalty history; the random numbers run on.
+    reset(): void { this.stepper.reset(); }
+    // Feeds a token and samples the next one.
+    step(token: number): Promise<number> { return this.stepper.step(token); }
+    // Feeds one soft token of the model's width.
+    stepWithEmbedding(soft: Float32Array): Promise<number> { return this.stepper.step(-1, soft); }
+    setSampling(options: SamplingOptions): void {
+        const o = { ...originalSampling, ...options };
+        this.stepper.setSampling(o.temperature, o.top_k, o.top_p, o.repetition_penalty, Number(o.seed));
+    }
+
+    // --- adapters ---------------------------------------------------------------------------------------------------------------
+
+    get hasAdapter(): boolean { return false; }
+    async loadAdapter(_bytes: Uint8Array): Promise<number> {
+        throw makeError('unsupported', 'this build cannot load adapters yet', { remedy: 'Merge the adapter into the model file.' });
+    }
+    clearAdapter(): void { /* there is none */ }
+
+    // --- images and sounds ------------------------------------------------------------------------------------------------------
+
+    get hasVision(): boolean { return this.engine.info.hasVision; }
+    get hasAudio(): boolean { return this.engine.info.hasAudio; }
+    async encodeImage(_pixels: Float32Array, _height: number, _width: number, _progress?: (layer: number, total: number) => void): Promise<Float32Array> {
+        throw makeError('unsupported', 'the model file holds no vision tower that this build can run', { remedy: 'Send text only.' });
+    }
+    async encodeAudio(_samples: Float32Array): Promise<Float32Array> {
+        throw makeError('unsupported', 'the model file holds no audio tower that this build can run', { remedy: 'Send text only.' });
+    }
+    // Soft tokens of an image, or null when a side is no multiple of 48.
+    imageSoftTokenCount(height: number, width: number): number | null {
+        return height > 0 && width > 0 && height % 48 === 0 && width % 48 === 0 ? height / 48 * (width / 48) : null;
+    }
+    get imageSentinelIds(): [number, number] | null { return this.sentinels('<|image>', '<image|>'); }
+    get audioSentinelIds(): [number, number] | null { return this.sentinels('<|audio>', '<audio|>'); }
+    // A WAV file as mono samples at 16 kHz.
+    decodeWav(bytes: Uint8Array): Float32Array { return this.engine.decodeWav(bytes); }
+    cancelMultimodalEncode(): void { /* no encode is pending */ }
+    // Number of entries that were dropped.
+    releaseVisionWeights(): number { return 0; }
+    releaseAudioWeights(): number { return 0; }
+    get cachedWeightBytes(): bigint { return BigInt(this.engine.info.weightBytes); }
+
+    // --- state ------------------------------------------------------------------------------------------------------------------
+
+    async saveKvState(): Promise<Uint8Array> {
+        throw makeError('unsupported', 'this build cannot save its state yet', { remedy: 'Keep the token ids and feed them again.' });
+    }
+    async restoreKvState(_bytes: Uint8Array): Promise<void> {
+        throw makeError('unsupported', 'this build cannot restore a state yet', { remedy: 'Feed the token ids again.' });
+    }
+
+    // Frees everything, as wasm-bindgen's objects do.
+    free(): void { void this.engine.close(); }
+
+    private sentinels(begin: string, end: string): [number, number] | null {
+        const ids: [number, number] = [this.engine.findToken(begin), this.engine.findToken(end)];
+        return ids[0] < 0 || ids[1] < 0 ? null : ids;
+    }
+}
+
+function withoutModelRole(messages: OriginalMessage[]): string {
+    return JSON.stringify(messages.map((m) => (m.role === 'model' ? { ...m, role: 'assistant' } : m)));
+}
+
+// A smoke test: the GPU doubles the numbers.
+export async function computeSpike(values: Float32Array): Promise<Float32Array> {
+    const { device } = await openGpu(Model.settings.gpu);
+    try {
+        const bytes = Math.max(4, values.byteLength);
+        const buffer = device.createBuffer({ size: bytes, usage: 128 | 8 | 4 }); // storage, copy destination and source
+        const back = device.createBuffer({ size: bytes, usage: 1 | 8 });         // map for reading, copy destination
+        device.queue.writeBuffer(buffer, 0, values as Float32Array<ArrayBuffer>);
+        const code = `@group(0) @binding(0) var<storage, read_write> v: array<f32>;
+            @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { if (id.x < arrayLength(&v)) { v[id.x] = 2.0 * v[id.x]; } }`;
+        const pipeline = device.createComputePipeline({ layout: 'auto', compute: { module: device.createShaderModule({ code }) } });
+        const encoder = device.createCommandEncoder();
+        const pass = encoder.beginComputePass();
+        pass.setPipeline(pipeline);
+        pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries: [{ binding: 0, resource: { buffer } }] }));
+        pass.dispatchWorkgroups(Math.ceil(values.length / 64));
+        pass.end();
+        encoder.copyBufferToBuffer(buffer, 0, back, 0, bytes);
+        device.queue.submit([encoder.finish()]);
+        await back.mapAsync(1);
+        return new Float32Array(back.getMappedRange().slice(0)).subarray(0, values.length);
+    } finally {
+        device.destroy();
+    }
+}
