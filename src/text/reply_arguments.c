@@ -475,7 +475,7 @@ static bool parse_members(
             *members = larger;
         }
         struct member *member = &(*members)[(*n)++];
-        const struct json_value *schema;
+        const struct json_value *schema = NULL;
         *member = (struct member){.key = p->out.n_bytes};
         if (!parse_key(p, properties, &schema))
             return false;
