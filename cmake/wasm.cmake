@@ -34,6 +34,7 @@ if(CARAT_WASM_VARIANT STREQUAL "relaxed")
     list(APPEND features -mrelaxed-simd)
 endif()
 add_compile_options(${features} -ffunction-sections -fdata-sections -fvisibility=hidden)
+include_directories(BEFORE ${CMAKE_SOURCE_DIR}/src/wasm/libc)
 
 # The kernels are compiled for speed, the rest for size.
 set(carat_modules base gguf text media ops ref cpu webgpu model lora engine wasm)
