@@ -1,0 +1,350 @@
+// engine_test.c: sessions and generation through the public API, judged by the golden greedy continuations.
+
+#include "golden.h"
+
+#include "base/json.h"
+#include "carat.h"
+#include "engine/reuse.h"
+#include "engine/stop.h"
+#include "text/tokenizer.h"
+
+static const char *const backends[] = {"ref", "cpu"};
+enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
+
+static struct carat_model *open_model(const char *name, const char *backend)
+{
+    struct carat_error err = {0};
+    struct carat_model_options options = {.backend = backend, .n_threads = 2};
+    struct carat_model *model = NULL;
+    require(carat_model_open(fixture("models", name), &options, &model, &err), err);
+    return model;
+}
+
+static struct carat_session *new_session(struct carat_model *model, int32_t context, int32_t batch)
+{
+    struct carat_error err = {0};
+    struct carat_session_options options = {.context_length = context, .batch = batch};
+    struct carat_session *session = NULL;
+    require(carat_session_new(model, &options, &session, &err), err);
+    return session;
+}
+
+static struct carat_generate_options greedy(int32_t max_tokens)
+{
+    struct carat_generate_options options = {.max_tokens = max_tokens, .ignore_eos = true, .n_logprobs = -1};
+    carat_sampling_default(&options.sampling);
+    options.sampling.temperature = 0;
+    return options;
+}
+
+// Generates until the end; the finish event. ids [at least 64] take what was generated.
+static struct carat_event finish_generation(struct carat_session *session, int32_t *ids)
+{
+    struct carat_error err = {0};
+    struct carat_event event;
+    for (;;) {
+        enum carat_status status = carat_generate_next(session, &event, &err);
+        require(status != CARAT_FAILED, err);
+        if (status == CARAT_PENDING)
+            carat_session_wait(session, 1000);
+        if (status == CARAT_EVENT && event.kind == CARAT_EVENT_FINISH)
+            break;
+        assert_int_not_equal(status, CARAT_DONE);
+    }
+    for (int32_t i = 0; i < event.n_ids && i < 64; i++)
+        ids[i] = event.ids[i];
+    return event;
+}
+
+struct prompt {
+    int32_t *ids;
+    size_t n;
+    int32_t *greedy;
+    size_t n_greedy;
+};
+
+static struct prompt golden_prompt(const char *name)
+{
+    struct gguf_file *golden = golden_open("text", name);
+    struct prompt prompt;
+    prompt.ids = golden_i32(golden, "prompt.ids", &prompt.n);
+    prompt.greedy = golden_i32(golden, "greedy.ids", &prompt.n_greedy);
+    gguf_close(golden);
+    return prompt;
+}
+
+static void prompt_free(struct prompt *prompt)
+{
+    free(prompt->ids);
+    free(prompt->greedy);
+}
+
+static void every_model_continues_as_the_reference_does(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"text-micro-e2b.F32.gguf", "micro-e2b.F32.gguf"},
+        {"text-micro-e2b.F32.gguf", "micro-e2b.F16.gguf"},
+        {"text-micro-e2b.F32.gguf", "micro-e2b.BF16.gguf"},
+        {"text-micro-31b.F16.gguf", "micro-31b.F16.gguf"},
+        {"text-micro-26b.BF16.gguf", "micro-26b.BF16.gguf"},
+        {"text-tiny-e2b.Q4_K_M.gguf", "tiny-e2b.Q4_K_M.gguf"},
+        {"text-tiny-e2b.Q8_0.gguf", "tiny-e2b.Q8_0.gguf"},
+        {"text-tiny-31b.Q4_K_M.gguf", "tiny-31b.Q4_K_M.gguf"},
+        {"text-tiny-26b.Q4_K_M.gguf", "tiny-26b.Q4_K_M.gguf"},
+        {"text-tiny-quant.Q4_0.gguf", "tiny-quant.Q4_0.gguf"},
+    };
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        struct prompt prompt = golden_prompt(files[f][0]);
+        for (int b = 0; b < N_BACKENDS; b++) {
+            struct carat_model *model = open_model(files[f][1], backends[b]);
+            struct carat_session *session = new_session(model, 128, 7); // chunks of odd size
+            struct carat_generate_options options = greedy((int32_t)prompt.n_greedy);
+            struct carat_error err = {0};
+            int32_t got[64];
+            require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+            struct carat_event end = finish_generation(session, got);
+            assert_int_equal(end.n_ids, prompt.n_greedy);
+            assert_int_equal(end.finish, CARAT_FINISH_LENGTH);
+            assert_memory_equal(got, prompt.greedy, prompt.n_greedy * sizeof *got);
+            carat_session_free(session);
+            carat_model_free(model);
+        }
+        prompt_free(&prompt);
+    }
+}
+
+static void a_longer_prompt_computes_only_what_is_new_and_gives_the_same_tokens(void **state)
+{
+    (void)state;
+    struct prompt prompt = golden_prompt("text-tiny-e2b.Q4_K_M.gguf");
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 128, 16);
+    struct carat_generate_options options = greedy(20);
+    struct carat_error err = {0};
+    int32_t first[64], second[64];
+    require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+    finish_generation(session, first);
+    // The prompt again with its first 8 tokens of answer: 12 more are the rest of the golden answer.
+    int32_t longer[64];
+    memcpy(longer, prompt.ids, prompt.n * sizeof *longer);
+    memcpy(longer + prompt.n, prompt.greedy, 8 * sizeof *longer);
+    options.max_tokens = 12;
+    require(carat_generate_begin(session, longer, (int32_t)prompt.n + 8, NULL, 0, &options, &err), err);
+    struct carat_event end = finish_generation(session, second);
+    assert_int_equal(end.usage.n_prompt, prompt.n + 8);
+    assert_int_equal(end.usage.n_prompt_cached, prompt.n + 7);
+    assert_memory_equal(second, prompt.greedy + 8, 12 * sizeof *second);
+    // Another beginning shares nothing.
+    longer[0] = prompt.ids[1];
+    require(carat_generate_begin(session, longer, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+    assert_int_equal(finish_generation(session, second).usage.n_prompt_cached, 0);
+    carat_session_free(session);
+    carat_model_free(model);
+    prompt_free(&prompt);
+}
+
+static void a_stopped_generation_leaves_a_usable_session(void **state)
+{
+    (void)state;
+    struct prompt prompt = golden_prompt("text-tiny-e2b.Q4_K_M.gguf");
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 128, 4);
+    struct carat_generate_options options = greedy(32);
+    struct carat_error err = {0};
+    int32_t got[64];
+    for (int stop_after = 0; stop_after < 12; stop_after++) {
+        require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+        struct carat_event event;
+        for (int i = 0; i < stop_after; i++)
+            assert_int_equal(carat_generate_next(session, &event, &err), CARAT_EVENT);
+        carat_stop(session);
+        struct carat_event end = finish_generation(session, got);
+        assert_int_equal(end.finish, CARAT_FINISH_CANCELLED);
+        assert_memory_equal(got, prompt.greedy, (size_t)end.n_ids * sizeof *got);
+    }
+    require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+    finish_generation(session, got);
+    assert_memory_equal(got, prompt.greedy, prompt.n_greedy * sizeof *got);
+    carat_session_free(session);
+    carat_model_free(model);
+    prompt_free(&prompt);
+}
+
+static void a_full_context_ends_with_length(void **state)
+{
+    (void)state;
+    struct prompt prompt = golden_prompt("text-tiny-e2b.Q4_K_M.gguf");
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 30, 16);
+    struct carat_generate_options options = greedy(0);
+    struct carat_error err = {0};
+    int32_t got[64];
+    require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
+    struct carat_event end = finish_generation(session, got);
+    assert_int_equal(end.finish, CARAT_FINISH_LENGTH);
+    // 24 of 30 positions are the prompt; the token chosen after the last position still comes out.
+    assert_int_equal(end.n_ids, 30 - (int)prompt.n + 1);
+    assert_memory_equal(got, prompt.greedy, (size_t)end.n_ids * sizeof *got);
+    int32_t too_long[31] = {2};
+    assert_false(carat_generate_begin(session, too_long, 31, NULL, 0, &options, &err));
+    assert_int_equal(err.code, CARAT_CONTEXT_FULL);
+    carat_session_free(session);
+    carat_model_free(model);
+    prompt_free(&prompt);
+}
+
+static void wrong_arguments_are_named(void **state)
+{
+    (void)state;
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 64, 16);
+    struct carat_generate_options options = greedy(4);
+    struct carat_error err = {0};
+    int32_t outside[] = {2, 640};
+    assert_false(carat_generate_begin(session, outside, 2, NULL, 0, &options, &err));
+    assert_non_null(strstr(err.message, "640"));
+    assert_false(carat_generate_begin(session, outside, 0, NULL, 0, &options, &err));
+    options.sampling.temperature = NAN;
+    assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
+    assert_non_null(strstr(err.message, "temperature"));
+    static const char *const requests[][2] = {
+        {"[1]", "object"},
+        {"{\"messages\":[", "request"},
+        {"{}", "messages"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":\"hot\"}", "temperature"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"n\":2}", "'n'"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":[\"\"]}", "stop"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"logit_bias\":{\"x\":1}}", "logit_bias"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"response_format\":{\"type\":\"json_object\"}}",
+            "response_format"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"media\":0}]}]}", "media"},
+    };
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        assert_false(carat_chat_begin(session, requests[i][0], NULL, 0, &err));
+        if (strstr(err.message, requests[i][1]) == NULL)
+            give_up("'%s' does not name '%s'", err.message, requests[i][1]);
+    }
+    struct carat_session *too_large = NULL;
+    struct carat_session_options huge = {.context_length = 1 << 20};
+    assert_false(carat_session_new(model, &huge, &too_large, &err));
+    carat_session_free(session);
+    carat_model_free(model);
+}
+
+static void a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it(void **state)
+{
+    (void)state;
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 256, 32);
+    struct carat_error err = {0};
+    static const char request[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}],\"seed\":7,\"max_tokens\":24,\"logprobs\":true,"
+        "\"top_logprobs\":3}";
+    char texts[2][4096] = {{0}};
+    for (int round = 0; round < 2; round++) {
+        require(carat_chat_begin(session, request, NULL, 0, &err), err);
+        struct carat_event event;
+        enum carat_status status;
+        size_t n_logprobs = 0;
+        while ((status = carat_chat_next(session, &event, &err)) != CARAT_DONE) {
+            require(status != CARAT_FAILED, err);
+            if (event.kind == CARAT_EVENT_CONTENT)
+                strncat(texts[round], event.text, event.n_text);
+            if (event.logprobs != NULL) {
+                struct json_document *document = json_parse(event.logprobs, strlen(event.logprobs), &err);
+                require(document != NULL, err);
+                for (size_t i = 0; i < json_root(document)->n_children; i++)
+                    assert_int_equal(json_get(&json_root(document)->children[i], "top_logprobs")->n_children, 3);
+                n_logprobs += json_root(document)->n_children;
+                json_free(document);
+            }
+            if (event.kind == CARAT_EVENT_FINISH) {
+                assert_true(event.usage.n_generated <= 24);
+                break;
+            }
+        }
+        assert_true(n_logprobs > 0);
+    }
+    assert_string_equal(texts[0], texts[1]);
+    carat_session_free(session);
+    carat_model_free(model);
+}
+
+static void history_keeps_the_ids_it_was_generated_with(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct gguf_file *file = golden_open("tokenizer", "small.gguf");
+    struct tokenizer *tok;
+    require(tokenizer_from_gguf(file, &tok, &err), err);
+    gguf_close(file);
+    // "hello" spelled letter by letter between two markers, as a model might, against its usual tokens.
+    struct token_list cached = {0}, prompt = {0}, letters = {0};
+    require(tokenizer_encode(tok, "<|turn>model\n", 13, TOK_PARSE_SPECIAL, &cached, &err), err);
+    require(tokenizer_encode(tok, "<|turn>model\nhello<turn|>\n<|turn>user\nx", 39, TOK_PARSE_SPECIAL, &prompt, &err), err);
+    for (const char *c = "hello"; *c != 0; c++)
+        require(tokenizer_encode(tok, c, 1, 0, &letters, &err), err);
+    for (size_t i = 0; i < letters.n; i++)
+        token_list_push(&cached, letters.ids[i], &err);
+    size_t n_before = prompt.n;
+    require(reuse_align(tok, cached.ids, cached.n, &prompt, &err), err);
+    assert_true(prompt.n > n_before);
+    assert_memory_equal(prompt.ids, cached.ids, cached.n * sizeof *cached.ids);
+    assert_int_equal(prompt.ids[cached.n], tokenizer_marker(tok, TOK_TURN_END));
+    // Different text keeps its own ids.
+    struct token_list other = {0};
+    require(tokenizer_encode(tok, "<|turn>model\nhellx<turn|>", 25, TOK_PARSE_SPECIAL, &other, &err), err);
+    size_t n_other = other.n;
+    require(reuse_align(tok, cached.ids, cached.n, &other, &err), err);
+    assert_int_equal(other.n, n_other);
+    token_list_free(&cached);
+    token_list_free(&prompt);
+    token_list_free(&letters);
+    token_list_free(&other);
+    tokenizer_free(tok);
+}
+
+// Feeds a text cut at every place; what comes out must not depend on the cut.
+static void stop_strings_are_found_across_any_cut(void **state)
+{
+    (void)state;
+    static const char text[] = "one, two, thr three four";
+    for (size_t cut = 0; cut < sizeof text; cut++) {
+        struct stop stop = {0};
+        struct text_buffer out = {0};
+        assert_true(stop_add(&stop, text_of("three"), NULL));
+        assert_true(stop_add(&stop, text_of("twoo"), NULL));
+        stop_feed(&stop, (struct text_view){text, cut}, &out);
+        bool found =
+            stop_feed(&stop, (struct text_view){text + cut, strlen(text) - (cut < strlen(text) ? cut : strlen(text))}, &out);
+        assert_true(found);
+        assert_true(text_is(text_whole(&out), "one, two, thr "));
+        text_free(&out);
+        stop_free(&stop);
+    }
+    struct stop stop = {0};
+    struct text_buffer out = {0};
+    assert_true(stop_add(&stop, text_of("never"), NULL));
+    assert_false(stop_feed(&stop, text_of("nev"), &out));
+    assert_int_equal(out.n_bytes, 0);
+    stop_finish(&stop, &out);
+    assert_true(text_is(text_whole(&out), "nev"));
+    text_free(&out);
+    stop_free(&stop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_continues_as_the_reference_does),
+        cmocka_unit_test(a_longer_prompt_computes_only_what_is_new_and_gives_the_same_tokens),
+        cmocka_unit_test(a_stopped_generation_leaves_a_usable_session),
+        cmocka_unit_test(a_full_context_ends_with_length),
+        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it),
+        cmocka_unit_test(history_keeps_the_ids_it_was_generated_with),
+        cmocka_unit_test(stop_strings_are_found_across_any_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
