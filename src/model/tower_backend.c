@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cpu/cpu_tower.h"
 #include "model/towers.h"
 #include "ref/ref_tower.h"
 
@@ -9,6 +10,8 @@ struct tower_ops *tower_ops_of(struct ops *ops, struct carat_error *err)
 {
     if (strcmp(ops->name, "ref") == 0)
         return ref_tower_ops_new(ops, err);
+    if (strcmp(ops->name, "cpu") == 0)
+        return cpu_tower_ops_new(ops, err);
     fail(err, CARAT_UNSUPPORTED, "images and sounds are not supported on the backend '%s'", ops->name);
     return NULL;
 }
