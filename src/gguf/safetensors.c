@@ -74,7 +74,7 @@ static bool read_tensor(struct safetensors_file *file, const struct json_value *
         return fail(err, CARAT_BAD_FILE, "a tensor's name is empty or holds a zero byte");
     if (!json_get_text(member, "dtype", &tensor->dtype))
         return fail(err, CARAT_BAD_FILE, "tensor '%.120s' has no 'dtype'", tensor->name);
-    uint64_t begin, end, n_bytes;
+    uint64_t begin, end, n_bytes = 0;
     if (!read_shape(member, tensor, &n_bytes, err))
         return false;
     const struct json_value *offsets = json_get(member, "data_offsets");
