@@ -28,7 +28,7 @@ if(NOT CARAT_WASM_VARIANT STREQUAL "simd")
     list(APPEND features -matomics)
     # Debian's libc is built without atomics: sound as long as only the first thread allocates, which base/threads.h promises.
     list(APPEND link_options -Wl,--shared-memory -Wl,--max-memory=4294967296 -Wl,--no-check-features
-        -Wl,--export=__stack_pointer -Wl,--export=__wasm_init_tls -Wl,--export=__tls_size -Wl,--export=__tls_align)
+        -Wl,--export=threads_worker_main -Wl,--export=__stack_pointer -Wl,--export=__wasm_init_tls -Wl,--export=__tls_size -Wl,--export=__tls_align)
 endif()
 if(CARAT_WASM_VARIANT STREQUAL "relaxed")
     list(APPEND features -mrelaxed-simd)

@@ -1,0 +1,208 @@
+// The package in Node: every text fixture through WebAssembly (one thread, threads) and through npm `webgpu`, judged by the golden
+// tokens; the API's shapes and errors.
+import assert from 'node:assert/strict';
+import * as fs from 'node:fs';
+import * as path from 'node:path';
+import { after, test } from 'node:test';
+import { readTensors } from './helpers/gguf.mjs';
+import { requireFromWeb, root } from './helpers/load.mjs';
+
+const { Carat, CaratError } = await import(path.join(root, 'web/dist/carat.js'));
+const models = path.join(root, 'build/fixtures/models'), goldens = path.join(root, 'build/fixtures/text');
+const model = (name) => path.join(models, `${name}.gguf`);
+const goldenOf = (name) => readTensors(path.join(goldens, `text-${name.replace(/^micro-e2b\..*/, 'micro-e2b.F32')}.gguf`));
+
+// A GPU without hardware: the software Vulkan that comes with Chromium, if it is there.
+const icd = '/usr/lib/chromium/vk_swiftshader_icd.json';
+let gpu;
+if (fs.existsSync(icd)) {
+    process.env.VK_ICD_FILENAMES ??= icd;
+    const dawn = await import(requireFromWeb.resolve('webgpu'));
+    Object.assign(globalThis, dawn.globals);
+    gpu = dawn.create([]); // stays reachable as long as the module lives: Dawn crashes once it is collected
+}
+
+async function withModel(name, options, body) {
+    const carat = await Carat.load(typeof name === 'string' ? model(name) : name, { threads: 1, gpu, ...options });
+    try {
+        return await body(carat);
+    } finally {
+        await carat.close();
+    }
+}
+
+async function argmaxAfter(carat, ids) {
+    for await (const event of carat.generate(ids, { temperature: 0, max_tokens: 1, ignore_eos: true }))
+        if (event.kind === 'token')
+            return event.id;
+    return undefined;
+}
+
+// Every golden choice whose margin is above `limit` must be made: prompt and golden tokens before it are given.
+async function followsGolden(carat, name, limit) {
+    const golden = goldenOf(name);
+    const prompt = [...golden['prompt.ids'].values], greedy = [...golden['greedy.ids'].values], margins = golden['greedy.margin'].values;
+    let judged = 0;
+    for (let i = 0; i < greedy.length; i++) {
+        const id = await argmaxAfter(carat, [...prompt, ...greedy.slice(0, i)]);
+        if (margins[i] <= limit)
+            continue;
+        judged++;
+        assert.equal(id, greedy[i], `token ${i}, margin ${margins[i]}`);
+    }
+    assert.ok(judged > 0);
+}
+
+const names = fs.readdirSync(models).filter((n) => !/mmproj|single/.test(n)).map((n) => n.replace(/\.gguf$/, ''));
+const quantised = (name) => /Q\d|IQ/.test(name);
+// README of the fixtures: f32 arithmetic reproduces all greedy tokens; activations of 8 bits while the margin exceeds 1, rounded to
+// 16 bits while it exceeds the error.
+const limitOf = (name, exact) => (exact ? 0 : quantised(name) ? 1 : 0.5);
+
+for (const name of names) {
+    test(`${name} gives the golden tokens on one thread with f32 activations`, () =>
+        withModel(name, { backend: 'cpu', exact: true }, (carat) => followsGolden(carat, name, limitOf(name, true))));
+    test(`${name} gives the golden tokens on two threads`, () =>
+        withModel(name, { backend: 'cpu', threads: 2 }, (carat) => {
+            assert.notEqual(carat.info.wasmVariant, 'simd');
+            return followsGolden(carat, name, limitOf(name, false));
+        }));
+    test(`${name} gives the golden tokens on WebGPU`, { skip: gpu === undefined }, () =>
+        withModel(name, { backend: 'webgpu' }, (carat) => followsGolden(carat, name, limitOf(name, false))));
+}
+
+test('a generation in one go is the one in single steps', () => withModel('micro-e2b.F32', { backend: 'cpu', exact: true }, async (carat) => {
+    const golden = goldenOf('micro-e2b.F32');
+    const ids = [];
+    for await (const event of carat.generate(golden['prompt.ids'].values, { temperature: 0, max_tokens: 32, ignore_eos: true }))
+        if (event.kind === 'token')
+            ids.push(event.id);
+    assert.deepEqual(ids, [...golden['greedy.ids'].values]);
+}));
+
+test('a model loads from bytes, a Blob, a stream and a read function alike', async () => {
+    const bytes = fs.readFileSync(model('tiny-e2b.Q8_0'));
+    const slice = async (offset, n) => bytes.subarray(offset, offset + n);
+    const sources = [new Uint8Array(bytes), new Blob([bytes]), new Blob([bytes]).stream(), { stream: new Blob([bytes]).stream(), size: bytes.length },
+        { read: slice, size: bytes.length }];
+    const answers = [];
+    for (const source of sources)
+        await withModel(source, { backend: 'cpu' }, async (carat) => {
+            const ids = [];
+            for await (const event of carat.generate([2, 9, 4], { temperature: 0, max_tokens: 6, ignore_eos: true }))
+                if (event.kind === 'token')
+                    ids.push(event.id);
+            answers.push(ids.join());
+        });
+    assert.equal(new Set(answers).size, 1, answers.join(' | '));
+});
+
+test('a file that is cut off is refused with a sentence', async () => {
+    const bytes = fs.readFileSync(model('tiny-e2b.Q8_0'));
+    for (const n of [3, 100, 5000, bytes.length - 1])
+        await assert.rejects(Carat.load(new Uint8Array(bytes.subarray(0, n)), { backend: 'cpu' }),
+            (e) => e instanceof CaratError && ['bad_file', 'io'].includes(e.code) && e.message.length > 10 && e.remedy.length > 0);
+});
+
+test('chat.completions.create answers in the shape of OpenAI, streamed and whole alike', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+    const request = { messages: [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: 'Hi' }], max_tokens: 12, temperature: 0 };
+    const whole = await carat.chat.completions.create(request);
+    assert.equal(whole.object, 'chat.completion');
+    assert.equal(whole.choices[0].message.role, 'assistant');
+    assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
+    assert.ok(whole.timings.predicted_per_second > 0);
+    let text = '', last;
+    for await (const chunk of await carat.chat.completions.create({ ...request, stream: true, stream_options: { include_usage: true } })) {
+        assert.equal(chunk.object, 'chat.completion.chunk');
+        text += chunk.choices[0]?.delta.content ?? '';
+        last = chunk;
+    }
+    assert.equal(text, whole.choices[0].message.content);
+    assert.deepEqual(last.usage.completion_tokens, whole.usage.completion_tokens);
+    assert.ok(last.usage.prompt_tokens_details.cached_tokens > 0, 'the same prompt again is not computed again');
+}));
+
+test('the same seed gives the same text, logprobs are logarithms of probabilities, max_tokens ends with length', () =>
+    withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+        const request = { messages: [{ role: 'user', content: 'Tell me' }], max_tokens: 10, seed: 7, logprobs: true, top_logprobs: 3, ignore_eos: true };
+        const [a, b] = [await carat.chat.completions.create(request), await carat.chat.completions.create(request)];
+        assert.equal(a.choices[0].message.content, b.choices[0].message.content);
+        assert.equal(a.choices[0].finish_reason, 'length');
+        for (const entry of a.choices[0].logprobs.content) {
+            assert.ok(entry.logprob <= 0);
+            assert.equal(entry.top_logprobs.length, 3);
+        }
+    }));
+
+test('an abort ends a stream early and the model goes on working', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+    const request = { messages: [{ role: 'user', content: 'Hi' }], temperature: 0, max_tokens: 400, ignore_eos: true, stream: true };
+    const stop = new AbortController();
+    let n = 0, reason;
+    for await (const chunk of await carat.chat.completions.create(request, { signal: stop.signal })) {
+        reason = chunk.choices[0]?.finish_reason ?? reason;
+        if (++n === 6)
+            stop.abort();
+    }
+    assert.equal(reason, 'cancelled');
+    assert.ok(n < 100);
+    for await (const chunk of await carat.chat.completions.create(request))
+        if (chunk.choices[0]?.delta.content)
+            break; // leaving the loop stops it as well
+    const after = await carat.chat.completions.create({ ...request, stream: false, max_tokens: 3 });
+    assert.equal(after.usage.completion_tokens, 3);
+}));
+
+test('wrong requests are refused by name', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+    const messages = [{ role: 'user', content: 'Hi' }];
+    const refuses = (request, pattern) => assert.rejects(carat.chat.completions.create(request), (e) => pattern.test(e.message) && e instanceof CaratError);
+    await refuses({}, /messages/);
+    await refuses({ messages: [] }, /messages/);
+    await refuses({ messages, temperature: 'hot' }, /temperature/);
+    await refuses({ messages, n: 2 }, /'n'/);
+    await refuses({ messages, response_format: { type: 'json_object' } }, /response_format/);
+}));
+
+test('a session remembers, streams, clones and is destroyed', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+    const session = await carat.session({ initialPrompts: [{ role: 'system', content: 'Be brief.' }], sampling: { temperature: 0 } });
+    const first = await session.prompt('Hi', { maxTokens: 5 });
+    const used = session.contextUsage;
+    assert.ok(used > 0 && used < session.contextWindow);
+    const copy = await session.clone();
+    let streamed = '';
+    for await (const piece of session.promptStreaming('And?', { maxTokens: 5 }))
+        streamed += piece;
+    assert.equal(await copy.prompt('And?', { maxTokens: 5 }), streamed, 'a clone goes on from the same past');
+    assert.ok(session.contextUsage > used);
+    assert.ok(await session.measureContextUsage('one two three') > 5);
+    await session.append([{ role: 'user', content: 'more' }]);
+    await session.destroy();
+    await assert.rejects(session.prompt('x'), { code: 'closed' });
+    assert.equal(typeof first, 'string');
+}));
+
+test('a context that is too small for the prompt is an error with the numbers', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu', contextSize: 64 }, async (carat) => {
+    await assert.rejects(carat.chat.completions.create({ messages: [{ role: 'user', content: 'word '.repeat(200) }] }),
+        (e) => e.code === 'context_full' && /64/.test(e.message));
+}));
+
+test('a model of the text fixtures refuses an image politely', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+    await assert.rejects(carat.link.stream('chat', { session: (await carat.newEngineSession()).session,
+        request: JSON.stringify({ messages: [{ role: 'user', content: [{ type: 'image', media: 0 }, { type: 'text', text: 'What is it?' }] }] }),
+        media: [{ kind: 'image', rgb: new Uint8Array(48 * 48 * 3), width: 48, height: 48 }] }).next(), (e) => e instanceof CaratError && e.remedy.length > 0);
+}));
+
+test('the memory of the module stays small while a model goes to the GPU', { skip: gpu === undefined }, () => withModel('tiny-26b.Q4_K_M', { backend: 'webgpu' }, async (carat) => {
+    assert.ok((await carat.memory()).wasmBytes < 64 << 20);
+}));
+
+test('the modules import nothing but what the package gives them', async () => {
+    for (const variant of ['simd', 'threads', 'relaxed']) {
+        const bytes = fs.readFileSync(path.join(root, 'web/dist', `carat-${variant}.wasm`));
+        if (!WebAssembly.validate(bytes))
+            continue; // relaxed SIMD is newer than this Node
+        for (const { module, name } of WebAssembly.Module.imports(new WebAssembly.Module(bytes)))
+            assert.ok(module === 'carat' || (module === 'env' && /^(memory|wgpu|gpu_)/.test(name)), `${variant}: ${module}.${name}`);
+    }
+});
+
+after(() => setTimeout(() => process.exit(), 500).unref()); // Dawn keeps threads
