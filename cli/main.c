@@ -19,10 +19,13 @@ static const struct {
 } commands[] = {
     {"run", command_run, "answer one prompt"},
     {"chat", command_chat, "a conversation in the terminal"},
+    {"dump", command_dump, "write the logits or hidden states of token ids to a file"},
     {"bench", command_bench, "measure tokens per second"},
     {"tokenize", command_tokenize, "print the token ids of a text"},
     {"detokenize", command_detokenize, "print the text of token ids"},
     {"template", command_template, "print the prompt a conversation becomes"},
+    {"inspect", command_inspect, "print metadata, tensors and memory of a GGUF file"},
+    {"quantize", command_quantize, "write a model with smaller weights"},
     {"synth", command_synth, "write a model of real size with random weights"},
     {"version", command_version, "print the version"},
 };
