@@ -229,7 +229,7 @@ INLINE void wide(struct layout layout, const struct product *p)
 }
 
 #define DEFINE_PRODUCTS(NAME, LAYOUT)                                                                                            \
-    static void narrow_##NAME(const struct product *p)                                                                           \
+    __attribute__((unused)) static void narrow_##NAME(const struct product *p)                                                   \
     {                                                                                                                            \
         narrow(LAYOUT, p);                                                                                                       \
     }                                                                                                                            \

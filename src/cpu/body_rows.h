@@ -164,6 +164,7 @@ static void quantize(struct activations *x, int32_t row)
         x->d[first + g] = d;
         x->dsum32[first + g] = d * (float)(sums[0] + sums[1]);
         for (size_t h = 0; h < 2; h++) {
+            x->d16[2 * (first + g) + h] = d;
             x->sum16[2 * (first + g) + h] = sums[h];
             x->dsum16[2 * (first + g) + h] = d * (float)sums[h];
         }

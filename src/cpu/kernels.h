@@ -33,6 +33,7 @@ struct activations {
     float *f32;         // [n_rows, f32_stride]
     int8_t *q;          // [n_rows, n_in]
     float *d;           // [n_rows, n_in / 32]
+    float *d16;         // [n_rows, n_in / 16], d of each 16
     float *dsum32;      // [n_rows, n_in / 32], d * sum of q over 32
     float *dsum16;      // [n_rows, n_in / 16], d * sum of q over 16
     int32_t *sum16;     // [n_rows, n_in / 16], sum of q over 16

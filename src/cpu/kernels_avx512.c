@@ -5,11 +5,12 @@
 #include "cpu/simd_avx512.h"
 
 #include "cpu/body.h"
+#include "cpu/narrow_avx512.h"
 
 extern const struct cpu_kernels cpu_kernels_avx512;
 const struct cpu_kernels cpu_kernels_avx512 = {
     .name = "AVX-512 VNNI",
-    .narrow = {FOR_EACH_QUANTISED_TYPE(NARROW_ENTRY)},
+    .narrow = {FOR_EACH_QUANTISED_TYPE(NARROW_512_ENTRY)},
     KERNELS_OF_THE_BODY,
 };
 

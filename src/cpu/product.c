@@ -33,6 +33,7 @@ void cpu_take_activations(struct layout_cursor *cursor, int32_t n_rows, int32_t 
     x->f32 = cpu_take(cursor, n * cpu_padded(n_in), sizeof *x->f32);
     x->q = cpu_take(cursor, n * (size_t)n_in, sizeof *x->q);
     x->d = cpu_take(cursor, n * groups, sizeof *x->d);
+    x->d16 = cpu_take(cursor, n * groups * 2, sizeof *x->d16);
     x->dsum32 = cpu_take(cursor, n * groups, sizeof *x->dsum32);
     x->dsum16 = cpu_take(cursor, n * groups * 2, sizeof *x->dsum16);
     x->sum16 = cpu_take(cursor, n * groups * 2, sizeof *x->sum16);
