@@ -38,7 +38,7 @@ static struct ops *new_cpu(const struct carat_model_options *options, struct car
     return cpu_ops_new(&cpu, err);
 }
 
-static struct ops *new_ops(const struct carat_model_options *options, struct carat_error *err)
+struct ops *model_new_ops(const struct carat_model_options *options, struct carat_error *err)
 {
     const char *name = options->backend;
     if (name == NULL) {
@@ -136,7 +136,7 @@ bool model_begin(struct gguf_file *file, struct gguf_file *projector, const stru
     model->projector = projector;
     bool ok = read_tables(model, options, err);
     if (ok) {
-        model->ops = new_ops(options, err);
+        model->ops = model_new_ops(options, err);
         ok = model->ops != NULL;
     }
     if (!ok) {

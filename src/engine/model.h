@@ -33,6 +33,9 @@ struct carat_model {
 bool model_begin(struct gguf_file *file, struct gguf_file *projector, const struct carat_model_options *options,
     struct carat_model **model, struct carat_error *err);
 
+// The backend that the options ask for; NULL: none of them works.
+struct ops *model_new_ops(const struct carat_model_options *options, struct carat_error *err);
+
 // All bytes of the plan are there.
 bool model_ready(struct carat_model *model, struct carat_error *err);
 
