@@ -207,32 +207,91 @@ static bool classify(struct tokenizer *tok, const struct tokenizer_source *sourc
 
 // --- merges ---
 
-static bool add_merge(
-    struct tokenizer *tok, uint32_t rank, struct text_view text, struct text_buffer *joined, struct carat_error *err)
+// Merges are read in batches, so that the many cache misses of looking their parts up overlap: this is most of the loading time.
+enum { BATCH = 32, PARTS = 3 };
+
+struct lookup {
+    struct text_view text;
+    uint64_t hash;
+    int32_t id; // the result
+};
+
+static void find_batch(const struct tokenizer *tok, struct lookup *lookups, size_t n)
+{
+    const struct slot_table *table = &tok->by_text;
+    uint32_t index_mask = ((uint32_t)1 << table->index_bits) - 1;
+    for (size_t i = 0; i < n; i++) {
+        lookups[i].hash = hash_text(lookups[i].text);
+        __builtin_prefetch(&table->slots[(uint32_t)(lookups[i].hash >> 32) & table->mask]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint32_t slot = table->slots[(uint32_t)(lookups[i].hash >> 32) & table->mask];
+        lookups[i].id = (int32_t)(slot & index_mask) - 1; // a guess, right nearly always
+        if (slot != 0)
+            __builtin_prefetch(&tok->offsets[lookups[i].id]);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (lookups[i].id >= 0)
+            __builtin_prefetch(tok->texts + tok->offsets[lookups[i].id]);
+    for (size_t i = 0; i < n; i++)
+        lookups[i].id = find_hashed(tok, lookups[i].text, lookups[i].hash);
+}
+
+// Cuts "left right" at the first space that is not the first byte. The joined text goes to `joined`, for the caller to find
+// there.
+static bool split_merge(
+    size_t rank, struct text_view text, struct lookup *parts, struct text_buffer *joined, struct carat_error *err)
 {
     const char *space = text.n_bytes > 1 ? memchr(text.data + 1, ' ', text.n_bytes - 1) : NULL;
-    struct merge *merge = &tok->merges[rank];
-    merge->left = -1;
     if (space == NULL || space == text.data + text.n_bytes - 1)
-        return fail(err, CARAT_BAD_FILE, "merge %u is not two texts with a space between", (unsigned)rank);
-    struct text_view left = {text.data, (size_t)(space - text.data)};
-    struct text_view right = {space + 1, text.n_bytes - left.n_bytes - 1};
+        return fail(err, CARAT_BAD_FILE, "merge %zu is not two texts with a space between", rank);
+    parts[0].text = (struct text_view){text.data, (size_t)(space - text.data)};
+    parts[1].text = (struct text_view){space + 1, text.n_bytes - parts[0].text.n_bytes - 1};
+    parts[2].text.n_bytes = text.n_bytes - 1;
+    text_append_view(joined, parts[0].text);
+    text_append_view(joined, parts[1].text);
+    return true;
+}
+
+static void add_merge(struct tokenizer *tok, uint32_t rank, const struct lookup *parts)
+{
+    struct merge *merge = &tok->merges[rank];
+    *merge = (struct merge){parts[0].id, parts[1].id, parts[2].id};
+    bool usable = merge->left >= 0 && merge->right >= 0 && merge->result >= 0;
+    if (!usable || tokenizer_rank(tok, merge->left, merge->right) != TOKENIZER_NO_RANK) {
+        merge->left = -1; // it can never apply, or an earlier one does
+        return;
+    }
+    slot_table_add(&tok->by_pair, tokenizer_hash_pair(merge->left, merge->right), rank);
+    size_t length;
+    uint32_t last = utf8_decode_last(parts[0].text.data, parts[0].text.n_bytes, &length);
+    uint32_t first = utf8_decode(parts[1].text.data, parts[1].text.n_bytes, &length);
+    uint32_t joint = tokenizer_joint(last, first);
+    tok->joints[joint >> 3] |= (uint8_t)(1 << (joint & 7));
+}
+
+static bool add_batch(struct tokenizer *tok, const struct tokenizer_source *source, size_t start, size_t n,
+    struct text_buffer *joined, struct carat_error *err)
+{
+    struct lookup lookups[BATCH * PARTS];
     text_clear(joined);
-    text_append_view(joined, left);
-    text_append_view(joined, right);
+    for (size_t i = 0; i < n; i++)
+        if (!split_merge(start + i, source->merges[start + i], &lookups[i * PARTS], joined, err))
+            return false;
     if (joined->failed)
         return out_of_memory(err);
-    int32_t left_id = tokenizer_find(tok, left);
-    int32_t right_id = tokenizer_find(tok, right);
-    int32_t result = tokenizer_find(tok, text_whole(joined));
-    if (left_id < 0 || right_id < 0 || result < 0 || tokenizer_rank(tok, left_id, right_id) != TOKENIZER_NO_RANK)
-        return true; // it can never apply, or an earlier one does
-    *merge = (struct merge){left_id, right_id, result};
-    slot_table_add(&tok->by_pair, tokenizer_mix(tokenizer_mix((uint64_t)(uint32_t)left_id << 32 | (uint32_t)right_id)), rank);
-    size_t length;
-    uint32_t joint =
-        tokenizer_joint(utf8_decode_last(left.data, left.n_bytes, &length), utf8_decode(right.data, right.n_bytes, &length));
-    tok->joints[joint >> 3] |= (uint8_t)(1 << (joint & 7));
+    for (size_t i = 0, at = 0; i < n; i++) {
+        struct lookup *whole = &lookups[i * PARTS + 2];
+        whole->text.data = joined->data + at;
+        at += whole->text.n_bytes;
+    }
+    find_batch(tok, lookups, n * PARTS);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t hash = tokenizer_hash_pair(lookups[i * PARTS].id, lookups[i * PARTS + 1].id);
+        __builtin_prefetch(&tok->by_pair.slots[(uint32_t)(hash >> 32) & tok->by_pair.mask], 1);
+    }
+    for (size_t i = 0; i < n; i++)
+        add_merge(tok, (uint32_t)(start + i), &lookups[i * PARTS]);
     return true;
 }
 
@@ -245,8 +304,10 @@ static bool add_merges(struct tokenizer *tok, const struct tokenizer_source *sou
         return out_of_memory(err);
     struct text_buffer joined = {0};
     bool ok = true;
-    for (uint32_t rank = 0; ok && rank < tok->n_merges; rank++)
-        ok = add_merge(tok, rank, source->merges[rank], &joined, err);
+    for (size_t start = 0; ok && start < source->n_merges; start += BATCH) {
+        size_t n = source->n_merges - start < BATCH ? source->n_merges - start : BATCH;
+        ok = add_batch(tok, source, start, n, &joined, err);
+    }
     text_free(&joined);
     return ok;
 }

@@ -67,11 +67,16 @@ static inline uint64_t tokenizer_mix(uint64_t x)
     return x ^ x >> 29;
 }
 
+static inline uint64_t tokenizer_hash_pair(int32_t left, int32_t right)
+{
+    return tokenizer_mix(tokenizer_mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right));
+}
+
 // The rank of joining two entries (ids >= 0), or TOKENIZER_NO_RANK.
 static inline uint32_t tokenizer_rank(const struct tokenizer *tok, int32_t left, int32_t right)
 {
     const struct slot_table *table = &tok->by_pair;
-    uint64_t hash = tokenizer_mix(tokenizer_mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right));
+    uint64_t hash = tokenizer_hash_pair(left, right);
     uint32_t tag = (uint32_t)hash >> table->index_bits << table->index_bits;
     uint32_t index_mask = ((uint32_t)1 << table->index_bits) - 1;
     for (uint32_t i = (uint32_t)(hash >> 32) & table->mask; table->slots[i] != 0; i = (i + 1) & table->mask) {
