@@ -17,7 +17,7 @@
 #include "gguf/types.h"
 
 enum { GGUF_MAX_DIMS = 4, GGUF_MAX_NAME_BYTES = 64, GGUF_MAX_PARTS = 1024, GGUF_DEFAULT_ALIGNMENT = 32 };
-enum { GGUF_MAX_HEADER_BYTES = 512 << 20 }; // of one part; published Gemma 4 files have 16 MiB
+enum { GGUF_MAX_HEADER_BYTES = 128 << 20 }; // of one part; published Gemma 4 files have 16 MiB
 
 enum gguf_value_type {
     GGUF_VALUE_U8,
