@@ -128,8 +128,8 @@ static bool add_peft_tensor(const struct safetensors_tensor *tensor, const struc
     struct adapter_parts *parts, struct carat_error *err)
 {
     char path[256], target[GGUF_MAX_NAME_BYTES];
-    bool is_b;
-    double scale;
+    bool is_b = false;
+    double scale = 1;
     if (!split_peft_name(tensor, path, sizeof path, &is_b, err) || !find_peft_target(path, target, err) ||
         !matrix_shape(tensor, err) || !peft_config_scale(config, path_in_model(path), tensor->shape[is_b ? 1 : 0], &scale, err) ||
         !adapter_add_half(parts, target, is_b, tensor, tensor->shape, err))

@@ -169,7 +169,7 @@ static bool read_pattern(struct reader *r, struct gemma4_config *c)
 static bool read_sharing(struct reader *r, struct gemma4_config *c)
 {
     const char *key = "gemma4.attention.shared_kv_layers";
-    int32_t n_shared;
+    int32_t n_shared = 0;
     if (!read_optional_size(r, key, c->n_layers, &n_shared))
         return false;
     c->n_kv_layers = c->n_layers - n_shared;
@@ -189,7 +189,7 @@ static bool read_sharing(struct reader *r, struct gemma4_config *c)
 static bool read_kv_heads(struct reader *r, struct gemma4_config *c)
 {
     const char *key = "gemma4.attention.head_count_kv", *global_key = "gemma4.attention.global_head_count_kv";
-    int32_t n_heads[GEMMA4_MAX_LAYERS], n_global;
+    int32_t n_heads[GEMMA4_MAX_LAYERS], n_global = 0;
     if (!read_per_layer(r, key, c->n_layers, c->n_heads, n_heads) || !read_optional_size(r, global_key, c->n_heads, &n_global))
         return false;
     const struct gguf_value *value = gguf_find(r->file, key);
