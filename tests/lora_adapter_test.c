@@ -176,6 +176,49 @@ static void scales_follow_the_configuration(void **state)
     rig_close(&rig);
 }
 
+// The output's share is added before the soft-cap: logits = cap tanh((W n + s B (A n)) / cap).
+static void lm_head_adapts_the_output_product_only(void **state)
+{
+    (void)state;
+    static const struct matrix_spec forms[2][2] = {
+        {{"base_model.model.lm_head.lora_A.weight", 2, 64}, {"base_model.model.lm_head.lora_B.weight", 640, 2}},
+        {{"lora.blk.0.lm_head.A", 2, 64}, {"lora.blk.0.lm_head.B", 640, 2}}};
+    static const char plain[] = "\"__metadata__\":{\"format\":\"rullama-lora-v0\",\"rank\":\"2\",\"alpha\":\"8\"}";
+    static float base[640], adapted[640], hidden[64], a[2 * 64], b[640 * 2];
+    const int32_t ids[] = {2, 40, 41};
+    for (int form = 0; form < 2; form++) {
+        struct carat_error err = {0};
+        struct adapter *adapter;
+        struct rig rig;
+        rig_open(&rig, ref_ops_new, "micro-e2b.F32.gguf", (struct rig_options){.kv_f32 = true});
+        require(try_loading(&rig, form == 1 ? plain : "", form == 1 ? NULL : CONFIG(""), forms[form], 2, &adapter, &err), err);
+        rig_run(&rig, ids, 3, 0, NULL);
+        read_tensor(rig.ops, rig.context->logits, base);
+        read_tensor(rig.ops, rig.context->hidden, hidden);
+        adapter_attach(adapter, 100);
+        require(kv_truncate(rig.kv, 0, &err), err);
+        rig_run(&rig, ids, 3, 0, NULL);
+        read_tensor(rig.ops, rig.context->logits, adapted);
+        read_tensor(rig.ops, adapter_pair(adapter, 0, NULL)->a, a);
+        read_tensor(rig.ops, adapter_pair(adapter, 0, NULL)->b, b);
+        double largest = 0;
+        for (int v = 0; v < 640; v++) {
+            double raw = 30 * atanh(base[v] / 30.0);
+            for (int r = 0; r < 2; r++) {
+                double middle = 0;
+                for (int i = 0; i < 64; i++)
+                    middle += (double)a[r * 64 + i] * hidden[i];
+                raw += 400 * b[v * 2 + r] * middle;
+            }
+            assert_true(fabs(adapted[v] - 30 * tanh(raw / 30)) < 1e-4);
+            largest = fmax(largest, fabs(adapted[v] - base[v]));
+        }
+        assert_true(largest > 0.1);
+        adapter_free(adapter);
+        rig_close(&rig);
+    }
+}
+
 static void adapters_of_shared_keys_are_left_out_with_a_notice(void **state)
 {
     (void)state;
@@ -210,8 +253,8 @@ static void what_is_not_supported_is_refused_by_name(void **state)
         {PEFT("vision_tower.encoder.layers.0.self_attn.q_proj.linear", "B"), 64, 2}};
     static const struct matrix_spec router[] = {
         {PEFT("layers.0.router.proj", "A"), 2, 64}, {PEFT("layers.0.router.proj", "B"), 16, 2}};
-    static const struct matrix_spec head[] = {
-        {"base_model.model.lm_head.lora_A.weight", 2, 64}, {"base_model.model.lm_head.lora_B.weight", 640, 2}};
+    static const struct matrix_spec table[] = {{"base_model.model.model.embed_tokens.lora_embedding_A", 2, 640},
+        {"base_model.model.model.embed_tokens.lora_embedding_B", 64, 2}};
     static const struct matrix_spec dora[] = {
         {"base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector.weight", 1, 64}};
     const struct {
@@ -237,7 +280,7 @@ static void what_is_not_supported_is_refused_by_name(void **state)
         {CONFIG(""), deep, 2, "'blk.8.attn_q.weight', which this model does not have"},
         {CONFIG(""), tower, 2, "vision_tower"},
         {CONFIG(""), router, 2, "router.proj"},
-        {CONFIG(""), head, 2, "lm_head"},
+        {CONFIG(""), table, 2, "embed_tokens"},
         {CONFIG(""), dora, 1, "lora_magnitude_vector"},
         {CONFIG(""), q, 0, "changes nothing"},
     };
@@ -356,6 +399,7 @@ int main(void)
         cmocka_unit_test(tiny_quantised_model_with_its_adapter),
         cmocka_unit_test(adapters_add_up),
         cmocka_unit_test(scales_follow_the_configuration),
+        cmocka_unit_test(lm_head_adapts_the_output_product_only),
         cmocka_unit_test(adapters_of_shared_keys_are_left_out_with_a_notice),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
         cmocka_unit_test(a_model_is_no_adapter_and_a_missing_file_is_named),

@@ -30,13 +30,8 @@ static const struct module_name peft_modules[] = {
 };
 
 static const struct module_name plain_modules[] = {
-    {"attn_q", "attn_q"},
-    {"attn_k", "attn_k"},
-    {"attn_v", "attn_v"},
-    {"attn_o", "attn_output"},
-    {"ffn_gate", "ffn_gate"},
-    {"ffn_up", "ffn_up"},
-    {"ffn_down", "ffn_down"},
+    {"attn_q", "attn_q"}, {"attn_k", "attn_k"}, {"attn_v", "attn_v"}, {"attn_o", "attn_output"}, {"ffn_gate", "ffn_gate"},
+    {"ffn_up", "ffn_up"}, {"ffn_down", "ffn_down"}, {"lm_head", "output"}, // stored with layer 0, belongs to none
 };
 
 static const char *our_name(const struct module_name *modules, size_t n, const char *theirs)
@@ -80,6 +75,10 @@ static bool find_peft_target(const char *path, char target[GGUF_MAX_NAME_BYTES],
         snprintf(target, GGUF_MAX_NAME_BYTES, "per_layer_model_proj.weight");
         return true;
     }
+    if (strcmp(rest, "lm_head") == 0) {
+        snprintf(target, GGUF_MAX_NAME_BYTES, "output.weight");
+        return true;
+    }
     if (skip_prefix(&rest, "layers.") && split_layer(rest, &layer, &module)) {
         const char *ours = our_name(peft_modules, sizeof peft_modules / sizeof peft_modules[0], module);
         if (ours != NULL) {
@@ -89,7 +88,7 @@ static bool find_peft_target(const char *path, char target[GGUF_MAX_NAME_BYTES],
     }
     return fail(err, CARAT_UNSUPPORTED,
         "the adapter changes module '%s', which cannot be adapted here (attention, feed-forward and "
-        "per-layer projections can)",
+        "per-layer projections and lm_head can)",
         path);
 }
 
@@ -171,7 +170,7 @@ static bool add_plain_tensor(const struct safetensors_tensor *tensor, struct ada
     if (ours == NULL || (strcmp(half, ".A") != 0 && strcmp(half, ".B") != 0))
         return fail(err, CARAT_UNSUPPORTED, "tensor '%s' of the adapter changes '%s', which cannot be adapted here", tensor->name,
             module);
-    snprintf(target, sizeof target, "blk.%d.%s.weight", layer, ours);
+    snprintf(target, sizeof target, strcmp(ours, "output") == 0 ? "output.weight" : "blk.%d.%s.weight", layer, ours);
     return matrix_shape(tensor, err) && adapter_add_half(parts, target, half[1] == 'B', tensor, tensor->shape, err);
 }
 

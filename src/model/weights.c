@@ -258,6 +258,9 @@ static struct linear *linear_if(struct linear *linear, const char *name)
 
 struct linear *gemma4_find_linear(struct gemma4_text *text, const char *name)
 {
+    // Also where the embedding table serves as output matrix: what is found is the product, never the look-up.
+    if (strcmp(name, "output.weight") == 0)
+        return &text->head;
     struct linear *found = linear_if(&text->per_layer_proj, name);
     for (int32_t l = 0; found == NULL && l < text->config.n_layers; l++) {
         struct text_layer *w = &text->layers[l];

@@ -73,7 +73,8 @@ bool gemma4_ready(struct gemma4_text *text, struct carat_error *err);
 
 void gemma4_free(struct gemma4_text *text); // NULL is allowed
 
-// The projection called `name` in the file ("blk.0.attn_q.weight"), or NULL. Tells where an adapter goes.
+// The projection called `name` in the file ("blk.0.attn_q.weight"), or NULL. "output.weight" is the output product, whichever
+// matrix it uses. Tells where an adapter goes.
 struct linear *gemma4_find_linear(struct gemma4_text *text, const char *name);
 
 #endif
