@@ -14,4 +14,35 @@ struct webgpu_options {
 // Natively: finds an adapter (waiting for it), makes a device. In the browser the host passes in its device.
 struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_error *err);
 
+// Starts a few kernels with small inputs and compares with known values; the results are fetched with webgpu_self_test_poll, which
+// gives OPS_PENDING until they are there and OPS_FAILED with a sentence when the device computes rubbish. Some do: run it before a
+// model is loaded. Natively webgpu_self_test does both and waits.
+bool webgpu_self_test_start(struct ops *ops, struct carat_error *err);
+enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err);
+#ifndef __wasm__
+bool webgpu_self_test(struct ops *ops, struct carat_error *err);
+#endif
+
+// Filling a weight without passing its bytes through this process, for hosts that can write into GPU buffers themselves (the
+// browser: queue.writeBuffer from the stream). Instead of ops->weight_write: ask for the target of the next bytes, at most
+// n_wanted; write exactly target.n_bytes of them (the number rounded up to a multiple of 4, whatever the padding holds) to the
+// buffer with the host's handle gpu_buffer_handle(target.buffer) at target.offset; then tell webgpu_weight_written. Repeat.
+// A target of 0 bytes means: a vector, use ops->weight_write for it. n_wanted is a multiple of 4 but for the end of the weight.
+struct gpu_buffer;
+struct webgpu_target {
+    struct gpu_buffer *buffer;
+    uint64_t offset;
+    uint64_t n_bytes;
+};
+bool webgpu_weight_target(
+    struct ops *ops, struct weight *weight, uint64_t n_wanted, struct webgpu_target *target, struct carat_error *err);
+bool webgpu_weight_written(struct ops *ops, struct weight *weight, uint64_t n_bytes, struct carat_error *err);
+
+#ifndef __wasm__
+// Time per kernel, where the device has timestamps: everything queued between the two calls, one dispatch at a time. Writes at most
+// `capacity` characters of a table for people; false when the device has no timestamps.
+bool webgpu_profile_start(struct ops *ops);
+bool webgpu_profile_end(struct ops *ops, char *table, size_t capacity);
+#endif
+
 #endif

@@ -1,0 +1,220 @@
+// internal.h: what the files of the WebGPU backend share.
+
+#ifndef CARAT_WEBGPU_INTERNAL_H
+#define CARAT_WEBGPU_INTERNAL_H
+
+#include "ops/ops.h"
+#include "webgpu/gpu.h"
+#include "webgpu/kernel.h"
+#include "webgpu/layout.h"
+#include "webgpu/webgpu_ops.h"
+
+enum {
+    MAX_PIECES = 64,    // of the keys of one head of one row
+    MATVEC_MAX_ROWS = 4 // rows of activations up to which products go row by row
+};
+
+// Kernels, for the keys of the pipeline table.
+enum kernel {
+    KERNEL_REPACK = 1,
+    KERNEL_EMBED,
+    KERNEL_COPY,
+    KERNEL_COPY_WITHIN,
+    KERNEL_SETTLE,
+    KERNEL_ADD_NORMS,
+    KERNEL_GATED,
+    KERNEL_PER_LAYER,
+    KERNEL_LORA,
+    KERNEL_MATVEC,
+    KERNEL_MATMUL,
+    KERNEL_QK_PREPARE,
+    KERNEL_ATTEND,
+    KERNEL_COMBINE,
+    KERNEL_SUPPRESS,
+    KERNEL_ARGMAX,
+    KERNEL_TOP_K,
+    KERNEL_ROUTE,
+    KERNEL_EXPERTS,
+    KERNEL_BATCH_ATTEND,
+};
+
+enum scratch {
+    SCRATCH_NORMED,
+    SCRATCH_GATED,
+    SCRATCH_PROJECTED,
+    SCRATCH_PIECES,
+    SCRATCH_MARKS,
+    SCRATCH_ADAPTER,
+    SCRATCH_VALUES_A,
+    SCRATCH_IDS_A,
+    SCRATCH_VALUES_B,
+    SCRATCH_IDS_B,
+    SCRATCH_SUMS,
+    SCRATCH_CHOSEN,
+    SCRATCH_SHARES,
+    SCRATCH_EXPERTS,
+    N_SCRATCH
+};
+
+// A weight on the device. Its rows (of all slices) are spread over parts that each fit one binding.
+struct weight_part {
+    struct gpu_buffer *buffer;
+    uint32_t first_row;
+    uint32_t n_rows;
+};
+
+struct device_weight {
+    struct layout layout;
+    uint64_t n_rows; // n_out * n_slices
+    uint64_t row_bytes, n_bytes; // in the file
+    uint64_t n_written;
+    int n_parts;
+    struct weight_part *parts;
+    bool is_vector;     // one row: its values are also among the vectors, as f32
+    uint32_t vector_at; // element, a multiple of 4
+    uint8_t *raw;       // of a vector, until it is complete
+};
+
+// Weights of one row, expanded to f32 in one buffer, so that a kernel needs one binding for all of its norms.
+struct vectors {
+    struct gpu_buffer *buffer;
+    uint64_t n_used, capacity; // elements
+};
+
+// Rows on their way into planes. Byte 0 of `current` is byte `base` of the weight.
+struct staging {
+    struct gpu_buffer *current, *next;
+    uint64_t capacity;
+    const struct device_weight *weight; // NULL: none under way
+    uint64_t base;
+    uint64_t n_filled;
+    uint64_t n_rows_done;
+};
+
+struct webgpu {
+    struct ops ops; // first: a struct ops * is a struct webgpu *
+    struct gpu *gpu;
+    struct kernel_table *kernels;
+    struct webgpu_options options;
+    struct vectors vectors;
+    struct staging staging;
+    struct gpu_buffer *scratch[N_SCRATCH];
+    bool exact_half;          // the device flushes small halves: convert by hand
+    struct self_test *self_test; // under way, or NULL
+    struct carat_error error; // first failure of an operation, reported by the next read or poll
+    // Attention of the last `attend` whose pieces are not joined yet.
+    struct {
+        struct tensor out; // no buffer: nothing is pending
+        uint32_t n_pieces, n_heads, head_dim;
+    } pieces;
+};
+
+static inline struct webgpu *webgpu_of(struct ops *ops)
+{
+    return (struct webgpu *)ops;
+}
+
+static inline struct gpu_buffer *gpu_buffer_of(struct buffer *buffer)
+{
+    return (struct gpu_buffer *)(void *)buffer;
+}
+
+static inline uint32_t divide_up(uint32_t a, uint32_t b)
+{
+    return (a + b - 1) / b;
+}
+
+// --- webgpu_ops.c ---
+
+// Keeps the first failure for the next read or poll.
+void webgpu_failed(struct webgpu *gpu, const struct carat_error *err);
+
+// The pipeline of a key, made when it is new. NULL after a failure, which is kept.
+struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char *file, const char *definitions);
+
+// Makes all kernels anew when they are needed next.
+void webgpu_forget_kernels(struct webgpu *gpu);
+
+// A whole tensor, and the first n_bytes of a scratch buffer, which grows when needed (buffer NULL after a failure, which is kept).
+struct gpu_binding webgpu_tensor(struct tensor tensor);
+struct gpu_binding webgpu_scratch(struct webgpu *gpu, enum scratch which, uint64_t n_bytes);
+struct tensor webgpu_scratch_tensor(struct webgpu *gpu, enum scratch which, int32_t n_rows, int32_t n_cols);
+struct gpu_binding webgpu_vectors(struct webgpu *gpu);
+
+// The element of a one-row weight among the vectors.
+uint32_t webgpu_vector_at(const struct weight *weight);
+
+// Dispatches n invocations in groups of 64, spread over x and y; returns the invocations in x, for the parameters.
+uint32_t webgpu_grid(const struct webgpu *gpu, uint64_t n, uint32_t *x, uint32_t *y);
+
+// --- weights.c ---
+bool webgpu_weight_place(struct ops *ops, struct weight *weight, const void *mapped, bool may_stay, struct carat_error *err);
+bool webgpu_weight_write(
+    struct ops *ops, struct weight *weight, uint64_t offset, const void *bytes, uint64_t n_bytes, struct carat_error *err);
+void webgpu_weight_free(struct ops *ops, struct weight *weight);
+bool webgpu_weights_ready(struct ops *ops, struct carat_error *err);
+void webgpu_weights_close(struct webgpu *gpu);
+
+// --- self_test.c ---
+void webgpu_self_test_close(struct webgpu *gpu); // an unfinished test is dropped
+
+// --- project.c ---
+
+enum product_flags {
+    PRODUCT_BIAS = 1,
+    PRODUCT_CLIP = 2,
+    PRODUCT_CAP = 4,
+    PRODUCT_PER_LAYER = 8,
+};
+
+// What a product does besides: columns of the result, and epilogues.
+struct product {
+    uint32_t flags;
+    uint32_t out_first; // column of out
+    float cap;
+    struct tensor per_layer;
+    uint32_t per_layer_first;
+};
+
+// out[:, out_first ..] = linear(in), adapters included.
+void webgpu_product(
+    struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out);
+// The stream's settled, normed value in scratch.
+struct tensor webgpu_normed(struct webgpu *gpu, struct stream *stream, const struct weight *norm);
+// RMS(in, norm) in `out`, without touching `in`. norm NULL: weightless.
+void webgpu_rms(struct webgpu *gpu, struct tensor in, const struct weight *norm, float eps, struct tensor out);
+
+void webgpu_project(struct ops *ops, struct tensor in, const struct linear *linear, struct tensor out);
+void webgpu_norm_project(struct ops *ops, struct stream *stream, const struct weight *norm, const struct linear *const *parts,
+    int n_parts, struct tensor out);
+void webgpu_norm_gated(struct ops *ops, struct stream *stream, const struct weight *norm, const struct linear *gate,
+    const struct linear *up, enum activation activation, struct tensor out);
+void webgpu_per_layer_gate(
+    struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer, int32_t layer, struct tensor out);
+void webgpu_head(struct ops *ops, struct tensor in, const struct linear *table, float cap, const int32_t *suppressed,
+    int n_suppressed, struct tensor logits);
+
+// --- stream.c ---
+void webgpu_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out);
+void webgpu_copy_rows(
+    struct ops *ops, struct tensor src, int32_t first_src, struct tensor dst, int32_t first_dst, int32_t n_rows);
+void webgpu_per_layer_inputs(struct ops *ops, struct tensor x, struct tensor rows, const struct linear *projection,
+    const struct weight *norm, float eps, int32_t n_layers, struct tensor out);
+void webgpu_add_norms(struct ops *ops, struct tensor a, const struct weight *a_norm, struct tensor b, const struct weight *b_norm,
+    float eps, struct tensor out);
+void webgpu_settle(struct ops *ops, struct stream *stream);
+void webgpu_norm(struct ops *ops, struct stream *stream, const struct weight *norm, struct tensor out);
+
+// --- attend.c ---
+void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *attention, struct tensor out);
+// Joins the pieces of the last attention if somebody is about to look at anything but through webgpu_product.
+void webgpu_join_pieces(struct webgpu *gpu);
+
+// --- experts.c ---
+void webgpu_experts(struct ops *ops, struct tensor h, const struct experts *experts, struct tensor out);
+
+// --- select.c ---
+void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id);
+void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out);
+
+#endif

@@ -1,0 +1,77 @@
+// select.c: the largest logit, and the k largest.
+
+#include "webgpu/internal.h"
+
+enum { SORTED = 1024, ARGMAX_GROUPS = 128 };
+
+void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    struct gpu_pipeline *first = webgpu_kernel(gpu, KERNEL_ARGMAX, "argmax", "FIRST=1");
+    struct gpu_pipeline *second = webgpu_kernel(gpu, KERNEL_ARGMAX | 1 << 8, "argmax", "FIRST=0");
+    struct gpu_binding values = webgpu_scratch(gpu, SCRATCH_VALUES_A, ARGMAX_GROUPS * 4);
+    struct gpu_binding indices = webgpu_scratch(gpu, SCRATCH_IDS_A, ARGMAX_GROUPS * 4);
+    if (first == NULL || second == NULL || values.buffer == NULL || indices.buffer == NULL)
+        return;
+    struct {
+        uint32_t first, n, stretch;
+    } p = {(uint32_t)row * (uint32_t)logits.n_cols, (uint32_t)logits.n_cols, divide_up((uint32_t)logits.n_cols, ARGMAX_GROUPS)};
+    struct gpu_binding from[] = {webgpu_tensor(logits), values, indices};
+    gpu_dispatch(gpu->gpu, first, from, &p, sizeof p, ARGMAX_GROUPS, 1, 1);
+    p.n = ARGMAX_GROUPS;
+    struct gpu_binding to[] = {values, indices, webgpu_tensor(id)};
+    gpu_dispatch(gpu->gpu, second, to, &p, sizeof p, 1, 1, 1);
+}
+
+struct top_k_params {
+    uint32_t first, n, k, n_sums, wanted;
+};
+
+static struct gpu_pipeline *top_k_kernel(struct webgpu *gpu, bool is_first, bool is_last)
+{
+    static const char *const definitions[] = {"FIRST=0 LAST=0", "FIRST=1 LAST=0", "FIRST=0 LAST=1"};
+    uint32_t which = (uint32_t)is_first | (uint32_t)is_last << 1;
+    return webgpu_kernel(gpu, KERNEL_TOP_K | (uint64_t)which << 8, "top_k", definitions[which]);
+}
+
+void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    uint32_t n_logits = (uint32_t)logits.n_cols, n_sums = divide_up(n_logits, SORTED);
+    uint64_t room = (uint64_t)n_sums * (uint64_t)k * 4;
+    struct gpu_binding values[2] = {webgpu_scratch(gpu, SCRATCH_VALUES_A, room), webgpu_scratch(gpu, SCRATCH_VALUES_B, room)};
+    struct gpu_binding ids[2] = {webgpu_scratch(gpu, SCRATCH_IDS_A, room), webgpu_scratch(gpu, SCRATCH_IDS_B, room)};
+    struct gpu_binding sums = webgpu_scratch(gpu, SCRATCH_SUMS, (uint64_t)n_sums * 8);
+    if (values[0].buffer == NULL || values[1].buffer == NULL || ids[0].buffer == NULL || ids[1].buffer == NULL || sums.buffer == NULL)
+        return;
+    struct top_k_params p = {
+        .first = (uint32_t)row * n_logits, .n = n_logits, .k = (uint32_t)k, .n_sums = n_sums, .wanted = (uint32_t)k};
+    for (int pass = 0;; pass++) {
+        uint32_t n_groups = divide_up(p.n, SORTED);
+        bool is_first = pass == 0, is_last = !is_first && n_groups == 1; // the sums of the first pass must be there
+        struct gpu_pipeline *kernel = top_k_kernel(gpu, is_first, is_last);
+        if (kernel == NULL)
+            return;
+        struct gpu_binding bindings[6];
+        int n = 0;
+        if (is_first)
+            bindings[n++] = webgpu_tensor(logits);
+        else {
+            bindings[n++] = values[pass & 1];
+            bindings[n++] = ids[pass & 1];
+        }
+        bindings[n++] = sums;
+        if (is_last)
+            bindings[n++] = webgpu_tensor(out);
+        else {
+            bindings[n++] = values[(pass + 1) & 1];
+            bindings[n++] = ids[(pass + 1) & 1];
+        }
+        gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_groups, 1, 1);
+        if (is_last)
+            return;
+        p.n = n_groups * (uint32_t)k;
+    }
+}

@@ -1,0 +1,28 @@
+// Q4_K in the file's blocks of 144 bytes: d, dmin (f16) and 12 bytes of scales, then 128 bytes of nibbles. Unit 2 g + h of a
+// block is 16 bytes: low nibbles are elements 64 g + 16 h + 0..15, high ones 32 further.
+fn xi${K}(u: u32, j: u32) -> u32 {
+    return (u >> 1u) * 16u + (j >> 2u) * 8u + (u & 1u) * 4u + (j & 3u);
+}
+// The scales (xy) and minima (zw) of the two sub-blocks of 64 elements, group g of a block with this header.
+fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
+    let s = (g & 1u) * 16u;
+    let second = g >= 2u;
+    let a = head.y >> s;
+    let b = head.z >> s;
+    let c = head.w >> s;
+    let sc = select(a & 0x3f3fu, (c & 0x0f0fu) | ((a >> 2u) & 0x3030u), second);
+    let mn = select(b & 0x3f3fu, ((c >> 4u) & 0x0f0fu) | ((b >> 2u) & 0x3030u), second);
+    let d = halves(head.x);
+    return vec4<f32>(d.x * f32(sc & 255u), d.x * f32(sc >> 8u), d.y * f32(mn & 255u), d.y * f32(mn >> 8u));
+}
+fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
+    let at = row + (u >> 3u) * 9u;
+    let q = w${K}[at + 1u + (u & 7u)];
+    let s = scales${K}(w${K}[at], (u >> 1u) & 3u);
+    var v: array<vec4<f32>, 8>;
+#for j 4
+    v[${j}] = low(q[${j}]) * s.x - s.z;
+    v[${j} + 4] = high(q[${j}]) * s.y - s.w;
+#end
+    return v;
+}

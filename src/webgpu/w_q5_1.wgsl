@@ -1,0 +1,17 @@
+// Q5_1: 16 bytes of nibbles a unit, a word of fifth bits a unit, d and m (f16) one word a unit.
+fn xi${K}(u: u32, j: u32) -> u32 {
+    return u * 8u + j;
+}
+fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
+    let q = w${K}[row + u];
+    let h = w${K}[row + p.w${K}.y + (u >> 2u)][u & 3u];
+    let dm = halves(w${K}[row + p.w${K}.z + (u >> 2u)][u & 3u]);
+    let d = dm.x;
+    let m = dm.y;
+    var v: array<vec4<f32>, 8>;
+#for j 4
+    v[${j}] = (low(q[${j}]) + fifth_bits(h, 4u * ${j}u)) * d + m;
+    v[${j} + 4] = (high(q[${j}]) + fifth_bits(h, 4u * ${j}u + 16u)) * d + m;
+#end
+    return v;
+}

@@ -1,0 +1,241 @@
+// webgpu_ops.c: the backend's table of operations, its memory, and what its files share.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "webgpu/internal.h"
+
+// --- shared -------------------------------------------------------------------------------------------------------------------
+
+void webgpu_failed(struct webgpu *gpu, const struct carat_error *err)
+{
+    if (gpu->error.code == CARAT_OK)
+        gpu->error = *err;
+}
+
+struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char *file, const char *definitions)
+{
+    struct gpu_pipeline *pipeline = kernel_find(gpu->kernels, key);
+    if (pipeline != NULL)
+        return pipeline;
+    char all[512];
+    snprintf(all, sizeof all, "EXACT_HALF=%d %s", gpu->exact_half ? 1 : 0, definitions);
+    struct carat_error err = {0};
+    pipeline = kernel_make(gpu->kernels, gpu->gpu, key, file, all, &err);
+    if (pipeline == NULL)
+        webgpu_failed(gpu, &err);
+    return pipeline;
+}
+
+void webgpu_forget_kernels(struct webgpu *gpu)
+{
+    gpu_submit(gpu->gpu);
+    kernel_table_clear(gpu->kernels);
+}
+
+struct gpu_binding webgpu_tensor(struct tensor tensor)
+{
+    uint64_t n_bytes = (uint64_t)tensor.n_rows * (uint64_t)tensor.n_cols * 4;
+    return (struct gpu_binding){gpu_buffer_of(tensor.buffer), tensor.offset, n_bytes};
+}
+
+struct gpu_binding webgpu_scratch(struct webgpu *gpu, enum scratch which, uint64_t n_bytes)
+{
+    struct gpu_buffer *have = gpu->scratch[which];
+    if (have == NULL || gpu_buffer_bytes(have) < n_bytes) {
+        gpu_buffer_free(gpu->gpu, have);
+        struct carat_error err = {0};
+        gpu->scratch[which] = gpu_buffer_new(gpu->gpu, (n_bytes + 255) & ~(uint64_t)255, &err);
+        if (gpu->scratch[which] == NULL)
+            webgpu_failed(gpu, &err);
+    }
+    return (struct gpu_binding){gpu->scratch[which], 0, n_bytes};
+}
+
+struct tensor webgpu_scratch_tensor(struct webgpu *gpu, enum scratch which, int32_t n_rows, int32_t n_cols)
+{
+    struct gpu_binding room = webgpu_scratch(gpu, which, (uint64_t)n_rows * (uint64_t)n_cols * 4);
+    return (struct tensor){.buffer = (struct buffer *)(void *)room.buffer, .n_rows = n_rows, .n_cols = n_cols};
+}
+
+struct gpu_binding webgpu_vectors(struct webgpu *gpu)
+{
+    return (struct gpu_binding){gpu->vectors.buffer, 0, gpu->vectors.capacity * 4};
+}
+
+uint32_t webgpu_vector_at(const struct weight *weight)
+{
+    return weight_exists(weight) ? ((const struct device_weight *)weight->device)->vector_at : 0;
+}
+
+uint32_t webgpu_grid(const struct webgpu *gpu, uint64_t n, uint32_t *x, uint32_t *y)
+{
+    uint64_t groups = (n + 63) / 64;
+    uint64_t most = gpu_limits(gpu->gpu)->max_workgroups;
+    *x = (uint32_t)(groups < most ? groups : most);
+    *y = *x > 0 ? (uint32_t)((groups + *x - 1) / *x) : 0;
+    return *x * 64;
+}
+
+// --- memory -------------------------------------------------------------------------------------------------------------------
+
+static struct buffer *buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err)
+{
+    if (n_bytes == 0 || n_bytes > UINT64_MAX - 255) {
+        fail(err, CARAT_BAD_ARGUMENT, "a GPU buffer of %llu bytes cannot be made", (unsigned long long)n_bytes);
+        return NULL;
+    }
+    struct gpu_buffer *buffer = gpu_buffer_new(webgpu_of(ops)->gpu, (n_bytes + 255) & ~(uint64_t)255, err);
+    return (struct buffer *)(void *)buffer;
+}
+
+static void buffer_free(struct ops *ops, struct buffer *buffer)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    if (gpu->pieces.out.buffer == buffer)
+        gpu->pieces.out.buffer = NULL;
+    gpu_buffer_free(gpu->gpu, gpu_buffer_of(buffer));
+}
+
+static void write_bytes(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    gpu_write(gpu->gpu, gpu_buffer_of(buffer), offset, source, n_bytes);
+}
+
+static bool take_failure(struct webgpu *gpu, struct carat_error *err)
+{
+    if (gpu->error.code == CARAT_OK)
+        return true;
+    if (err != NULL)
+        *err = gpu->error;
+    gpu->error.code = CARAT_OK;
+    return false;
+}
+
+static int32_t read_start(
+    struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    ops->n_dispatches = gpu_dispatch_count(gpu->gpu);
+    if (!take_failure(gpu, err))
+        return -1;
+    return gpu_read_start(gpu->gpu, gpu_buffer_of(buffer), offset, n_bytes, target, err);
+}
+
+static enum ops_state poll(struct ops *ops, int32_t ticket, struct carat_error *err)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    enum gpu_read_state state = gpu_read_poll(gpu->gpu, ticket, err);
+    if (state == GPU_READ_DONE && !take_failure(gpu, err))
+        state = GPU_READ_FAILED;
+    return state == GPU_READ_DONE ? OPS_DONE : state == GPU_READ_PENDING ? OPS_PENDING : OPS_FAILED;
+}
+
+#ifndef __wasm__
+static void wait_for(struct ops *ops, int32_t ticket)
+{
+    gpu_wait(webgpu_of(ops)->gpu, ticket);
+}
+#endif
+
+static void submit(struct ops *ops)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    gpu_submit(gpu->gpu);
+    ops->n_dispatches = gpu_dispatch_count(gpu->gpu);
+}
+
+// --- life ---------------------------------------------------------------------------------------------------------------------
+
+static void free_ops(struct ops *ops)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    if (gpu->gpu != NULL) {
+        webgpu_self_test_close(gpu);
+        webgpu_weights_close(gpu);
+        for (int i = 0; i < N_SCRATCH; i++)
+            gpu_buffer_free(gpu->gpu, gpu->scratch[i]);
+    }
+    kernel_table_free(gpu->kernels);
+    gpu_free(gpu->gpu);
+    free(gpu);
+}
+
+static const struct ops table = {
+    .name = "webgpu",
+    .buffer_new = buffer_new,
+    .buffer_free = buffer_free,
+    .write = write_bytes,
+    .read_start = read_start,
+    .poll = poll,
+#ifndef __wasm__
+    .wait = wait_for,
+#endif
+    .submit = submit,
+    .weight_place = webgpu_weight_place,
+    .weight_write = webgpu_weight_write,
+    .weight_free = webgpu_weight_free,
+    .weights_ready = webgpu_weights_ready,
+    .embed = webgpu_embed,
+    .copy_rows = webgpu_copy_rows,
+    .per_layer_inputs = webgpu_per_layer_inputs,
+    .norm_project = webgpu_norm_project,
+    .attend = webgpu_attend,
+    .project = webgpu_project,
+    .norm_gated = webgpu_norm_gated,
+    .per_layer_gate = webgpu_per_layer_gate,
+    .experts = webgpu_experts,
+    .add_norms = webgpu_add_norms,
+    .settle = webgpu_settle,
+    .norm = webgpu_norm,
+    .head = webgpu_head,
+    .argmax = webgpu_argmax,
+    .top_k = webgpu_top_k,
+    .free = free_ops,
+};
+
+struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_error *err)
+{
+    struct webgpu *gpu = calloc(1, sizeof *gpu);
+    if (gpu == NULL) {
+        fail(err, CARAT_NO_MEMORY, "no memory for the GPU backend");
+        return NULL;
+    }
+    gpu->ops = table;
+    if (options != NULL)
+        gpu->options = *options;
+    gpu->ops.max_batch = gpu->options.max_batch > 0 ? gpu->options.max_batch : 512;
+    gpu->gpu = gpu_new(err);
+    gpu->kernels = gpu->gpu != NULL ? kernel_table_new(err) : NULL;
+    if (gpu->kernels == NULL) {
+        free_ops(&gpu->ops);
+        return NULL;
+    }
+    snprintf(gpu->ops.device, sizeof gpu->ops.device, "%s", gpu_name(gpu->gpu));
+    return &gpu->ops;
+}
+
+#ifndef __wasm__
+bool webgpu_profile_start(struct ops *ops)
+{
+    submit(ops);
+    return gpu_profile_start(webgpu_of(ops)->gpu);
+}
+
+bool webgpu_profile_end(struct ops *ops, char *text, size_t capacity)
+{
+    struct gpu_timing timings[64];
+    webgpu_join_pieces(webgpu_of(ops));
+    int n = gpu_profile_end(webgpu_of(ops)->gpu, timings, 64);
+    size_t used = 0;
+    for (int i = 0; i < n && used < capacity; i++)
+        used += (size_t)snprintf(text + used, capacity - used, "%10.1f us %6lld x %8.2f us  %s\n", timings[i].total_us,
+            (long long)timings[i].n, timings[i].total_us / (double)timings[i].n, timings[i].name);
+    return n > 0;
+}
+#endif
