@@ -43,7 +43,7 @@ struct transfer {
     uint8_t *dst;
     size_t n_wanted, n_got;
     uint64_t begin, end, total; // Content-Range: first byte, byte after the last, size of the file
-    bool has_range, is_first;
+    bool has_range, is_encoded, is_first;
     char tag[TAG_BYTES];
 };
 
@@ -93,7 +93,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *context)
     text[n_bytes] = '\0';
     text[strcspn(text, "\r\n")] = '\0';
     if (strncasecmp(text, "HTTP/", 5) == 0) { // the answer to a redirect's target begins
-        transfer->has_range = false;
+        transfer->has_range = transfer->is_encoded = false;
         transfer->tag[0] = '\0';
     }
     const char *value = header_value(text, n_bytes, "content-range");
@@ -104,6 +104,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *context)
         if (transfer->has_range)
             transfer->begin = first, transfer->end = last + 1, transfer->total = total;
     }
+    value = header_value(text, n_bytes, "content-encoding");
+    if (value != NULL && strcasecmp(value, "identity") != 0)
+        transfer->is_encoded = true;
     value = header_value(text, n_bytes, "etag");
     if (value != NULL && strlen(value) < TAG_BYTES)
         strcpy(transfer->tag, value);
@@ -124,6 +127,9 @@ static bool check_answer(struct transfer *transfer, CURLcode code, long status, 
     if (status == 416)
         return fail(
             err, CARAT_IO, "%s: the server has no such range (status 416): the file is empty or changed; open it again", url);
+    if (status >= 300 && status < 400)
+        return fail(
+            err, CARAT_IO, "%s: the server redirects too often or to an address that is not allowed; check the address", url);
     if (status != 206 && status != 0)
         return fail(err, CARAT_IO, "%s: the server answers with status %ld instead of 206; try again later", url, status);
     if (code == CURLE_WRITE_ERROR)
@@ -132,6 +138,9 @@ static bool check_answer(struct transfer *transfer, CURLcode code, long status, 
     if (code != CURLE_OK)
         return fail(err, CARAT_IO, "%s: %s; check the connection and try again", url,
             http->message[0] != '\0' ? http->message : curl_easy_strerror(code));
+    if (transfer->is_encoded)
+        return fail(
+            err, CARAT_IO, "%s: the server compresses although it was not asked to; download the file and name its path", url);
     if (!transfer->has_range)
         return fail(
             err, CARAT_IO, "%s: the server's answer has no valid Content-Range; download the file and name its path", url);
