@@ -55,40 +55,56 @@ INLINE void store_panel(float *out, vf x0, vf x1, int32_t n)
     memcpy(out, both, (size_t)n * sizeof(float));
 }
 
-INLINE void multiply_rows(const struct tower_product *p, int32_t first, int n_rows)
+// Sums of a block of rows: [TOWER_MAX_ROWS][PANEL].
+typedef float block_sums[TOWER_MAX_ROWS][PANEL];
+
+INLINE void add_rows(
+    const float *panel, const float *rows, size_t stride, int32_t n_in, int n_rows, float (*to)[PANEL], bool first)
 {
     tile_sums sums;
-    clear_tile(n_rows, sums);
-    add_tile(p->panel, p->rows + (size_t)first * p->row_stride, p->row_stride, p->n_in, n_rows, sums);
-    float gates[TILE_ROWS][PANEL];
+#pragma GCC unroll 12
     for (int r = 0; r < n_rows; r++) {
-        vf x[2];
-        for (int v = 0; v < 2; v++) {
-            x[v] = finished(sums[r][v], &p->finish, v * LANES);
-            x[v] = p->silu ? vf_activate(ACTIVATION_SILU, x[v]) : x[v];
-            x[v] = p->up_panel != NULL ? vf_activate(p->activation, x[v]) : x[v];
-        }
-        float *to = p->up_panel != NULL ? gates[r] : p->out + (size_t)(first + r) * p->out_stride;
-        store_panel(to, x[0], x[1], p->up_panel != NULL ? PANEL : p->n_outputs);
+        sums[r][0] = first ? vf_set1(0) : vf_load(to[r]);
+        sums[r][1] = first ? vf_set1(0) : vf_load(to[r] + LANES);
     }
-    if (p->up_panel == NULL)
-        return;
-    clear_tile(n_rows, sums);
-    add_tile(p->up_panel, p->up_rows + (size_t)first * p->up_stride, p->up_stride, p->n_in, n_rows, sums);
-    for (int r = 0; r < n_rows; r++)
-        store_panel(p->out + (size_t)(first + r) * p->out_stride, finished(sums[r][0], &p->up_finish, 0) * vf_load(gates[r]),
-            finished(sums[r][1], &p->up_finish, LANES) * vf_load(gates[r] + LANES), p->n_outputs);
+    add_tile(panel, rows, stride, n_in, n_rows, sums);
+#pragma GCC unroll 12
+    for (int r = 0; r < n_rows; r++) {
+        vf_store(to[r], sums[r][0]);
+        vf_store(to[r] + LANES, sums[r][1]);
+    }
+}
+
+static void sum_block(const float *panel, const float *rows, size_t stride, int32_t n_in, int32_t n_rows, float (*sums)[PANEL])
+{
+    for (int32_t from = 0; from < n_in; from += TOWER_DEPTH) {
+        int32_t depth = n_in - from < TOWER_DEPTH ? n_in - from : TOWER_DEPTH, r = 0;
+        const float *stretch = panel + (size_t)from * PANEL, *x = rows + from;
+        for (; r + TILE_ROWS <= n_rows; r += TILE_ROWS)
+            add_rows(stretch, x + (size_t)r * stride, stride, depth, TILE_ROWS, sums + r, from == 0);
+        for (; r + 4 <= n_rows; r += 4)
+            add_rows(stretch, x + (size_t)r * stride, stride, depth, 4, sums + r, from == 0);
+        for (; r < n_rows; r++)
+            add_rows(stretch, x + (size_t)r * stride, stride, depth, 1, sums + r, from == 0);
+    }
 }
 
 static void multiply(const struct tower_product *p)
 {
-    int32_t r = 0;
-    for (; r + TILE_ROWS <= p->n_rows; r += TILE_ROWS)
-        multiply_rows(p, r, TILE_ROWS);
-    for (; r + 4 <= p->n_rows; r += 4)
-        multiply_rows(p, r, 4);
-    for (; r < p->n_rows; r++)
-        multiply_rows(p, r, 1);
+    _Alignas(64) block_sums sums, up_sums;
+    sum_block(p->panel, p->rows, p->row_stride, p->n_in, p->n_rows, sums);
+    if (p->up_panel != NULL)
+        sum_block(p->up_panel, p->up_rows, p->row_stride, p->n_in, p->n_rows, up_sums);
+    for (int32_t r = 0; r < p->n_rows; r++) {
+        vf x[2];
+        for (int v = 0; v < 2; v++) {
+            x[v] = finished(vf_load(sums[r] + v * LANES), &p->finish, v * LANES);
+            x[v] = p->silu ? vf_activate(ACTIVATION_SILU, x[v]) : x[v];
+            if (p->up_panel != NULL)
+                x[v] = vf_activate(p->activation, x[v]) * finished(vf_load(up_sums[r] + v * LANES), &p->up_finish, v * LANES);
+        }
+        store_panel(p->out + (size_t)r * p->out_stride, x[0], x[1], p->n_outputs);
+    }
 }
 
 static void pack(const float *rows, size_t row_stride, int32_t n_rows, int32_t n_in, float *panel)

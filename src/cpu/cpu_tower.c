@@ -1,7 +1,7 @@
 // cpu_tower.c: the towers' operations on processors: products, norms, pooling. Attention and convolutions are in tower_mix.c.
 //
-// A product is cut into panels of outputs; a thread packs a panel once and multiplies it with all rows (or a part of them where
-// there are more threads than panels). Weights stay in the file's type; a panel is f32.
+// A product packs its weights into panels of f32 first. A thread then takes a block of rows, copies them clamped next to each
+// other, and goes through all panels with it (or a part of them where there are more threads than blocks).
 
 #include "cpu/cpu_tower.h"
 
@@ -57,124 +57,121 @@ void cpu_tower_pack(const struct cpu_tower *tower, const struct weight *weight, 
 struct multiplying {
     const struct cpu_tower *tower;
     const struct linear *linear, *up; // up: NULL, or the second factor of a gated product
-    const float *in, *up_in;          // clamped
-    size_t in_stride;
-    int32_t n_rows, n_chunks, chunk_rows;
-    const float *bias; // padded to whole panels; NULL: none
+    const float *in;
+    float *panels, *up_panels; // [n_panels][n_in][panel]
+    int32_t n_rows, n_in, n_panels;
+    int32_t block_rows; // rows that a thread handles at once
+    int32_t n_parts;    // the panels are cut into
+    const float *bias;  // padded to whole panels; NULL: none
     bool silu;
     enum activation activation;
     float *out;
-    size_t out_stride;
 };
+
+static void pack_item(const void *context, size_t item, void *room)
+{
+    const struct multiplying *job = context;
+    bool is_up = item >= (size_t)job->n_panels;
+    size_t p = is_up ? item - (size_t)job->n_panels : item;
+    int panel = job->tower->kernels->panel;
+    cpu_tower_pack(job->tower, is_up ? &job->up->weight : &job->linear->weight, (int32_t)p * panel, room,
+        (is_up ? job->up_panels : job->panels) + p * (size_t)job->n_in * (size_t)panel);
+}
 
 static struct tower_finish finish_of(const struct linear *linear, const float *bias)
 {
     return (struct tower_finish){.bias = bias, .clamps = linear->clipped, .low = linear->out_min, .high = linear->out_max};
 }
 
-// One panel of outputs times one chunk of rows.
+// The rows as the linear takes them: clamped into `copy`, or where they are.
+static const float *clamped(const struct multiplying *job, const struct linear *linear, const float *rows, int32_t n, float *copy)
+{
+    if (!linear->clipped)
+        return rows;
+    job->tower->kernels->clamp(rows, linear->in_min, linear->in_max, (int64_t)n * job->n_in, copy);
+    return copy;
+}
+
+// One block of rows times one part of the panels.
 static void multiply_item(const void *context, size_t item, void *room)
 {
     const struct multiplying *job = context;
     int panel = job->tower->kernels->panel;
-    int32_t first = (int32_t)(item / (size_t)job->n_chunks) * panel, chunk = (int32_t)(item % (size_t)job->n_chunks);
-    int32_t first_row = chunk * job->chunk_rows, n_in = job->linear->weight.n_in, n_left = job->linear->weight.n_out - first;
-    size_t panel_floats = cpu_padded(n_in) * TOWER_MAX_PANEL;
-    float *packed = room, *up_packed = packed + panel_floats, *rows = up_packed + (job->up != NULL ? panel_floats : 0);
-    cpu_tower_pack(job->tower, &job->linear->weight, first, rows, packed);
-    if (job->up != NULL)
-        cpu_tower_pack(job->tower, &job->up->weight, first, rows, up_packed);
+    int32_t first_row = (int32_t)(item / (size_t)job->n_parts) * job->block_rows, part = (int32_t)(item % (size_t)job->n_parts);
+    int32_t n_rows = job->n_rows - first_row < job->block_rows ? job->n_rows - first_row : job->block_rows;
+    int32_t n_out = job->linear->weight.n_out, from = job->n_panels * part / job->n_parts;
+    const float *rows = job->in + (size_t)first_row * (size_t)job->n_in;
+    float *copy = room;
     struct tower_product product = {
-        .n_in = n_in,
-        .n_rows = job->n_rows - first_row < job->chunk_rows ? job->n_rows - first_row : job->chunk_rows,
-        .n_outputs = n_left < panel ? n_left : panel,
-        .panel = packed,
-        .rows = job->in + (size_t)first_row * job->in_stride,
-        .row_stride = job->in_stride,
-        .finish = finish_of(job->linear, job->bias != NULL ? job->bias + first : NULL),
+        .n_in = job->n_in,
+        .n_rows = n_rows,
+        .rows = clamped(job, job->linear, rows, n_rows, copy),
+        .row_stride = (size_t)job->n_in,
         .silu = job->silu,
         .activation = job->activation,
-        .out = job->out + (size_t)first_row * job->out_stride + first,
-        .out_stride = job->out_stride,
+        .out_stride = (size_t)n_out,
     };
-    if (job->up != NULL) {
-        product.up_panel = up_packed;
-        product.up_rows = job->up_in + (size_t)first_row * job->in_stride;
-        product.up_stride = job->in_stride;
-        product.up_finish = finish_of(job->up, NULL);
+    if (job->up != NULL)
+        product.up_rows = clamped(job, job->up, rows, n_rows, copy + (size_t)job->block_rows * (size_t)job->n_in);
+    for (int32_t p = from; p < job->n_panels * (part + 1) / job->n_parts; p++) {
+        size_t at = (size_t)p * (size_t)job->n_in * (size_t)panel;
+        int32_t first = p * panel;
+        product.n_outputs = n_out - first < panel ? n_out - first : panel;
+        product.panel = job->panels + at;
+        product.up_panel = job->up != NULL ? job->up_panels + at : NULL;
+        product.finish = finish_of(job->linear, job->bias != NULL ? job->bias + first : NULL);
+        product.up_finish = job->up != NULL ? finish_of(job->up, NULL) : product.finish;
+        product.out = job->out + (size_t)first_row * (size_t)n_out + first;
+        job->tower->kernels->multiply(&product);
     }
-    job->tower->kernels->multiply(&product);
 }
 
-struct clamping {
-    const struct cpu_tower *tower;
-    const float *in;
-    float low, high, *out;
-    size_t n_row;
-};
-
-static void clamp_item(const void *context, size_t item, void *room)
+// How many rows stay in the second cache, and into how many parts the panels are cut so that every thread finds several items.
+static void cut(struct multiplying *job)
 {
-    const struct clamping *job = context;
-    (void)room;
-    job->tower->kernels->clamp(
-        job->in + item * job->n_row, job->low, job->high, (int64_t)job->n_row, job->out + item * job->n_row);
-}
-
-// The input of a linear: the tensor itself, or a clamped copy in `copy`.
-static const float *clamped(struct cpu_tower *tower, struct tensor in, const struct linear *linear, float *copy)
-{
-    if (!linear->clipped)
-        return cpu_floats(in);
-    struct clamping job = {tower, cpu_floats(in), linear->in_min, linear->in_max, copy, (size_t)in.n_cols};
-    cpu_tower_run(tower, clamp_item, &job, (size_t)in.n_rows, NULL, 0);
-    return copy;
-}
-
-// Cuts the rows so that every thread finds several items.
-static void cut_rows(struct multiplying *job, int32_t n_panels)
-{
-    enum { ITEMS_PER_THREAD = 4, LEAST_ROWS = 96 };
-    int32_t wanted = (job->tower->cpu->n_threads * ITEMS_PER_THREAD + n_panels - 1) / n_panels;
-    int32_t most = (job->n_rows + LEAST_ROWS - 1) / LEAST_ROWS;
-    int32_t n = job->tower->cpu->n_threads == 1 || wanted < 1 ? 1 : wanted < most ? wanted : most;
-    job->chunk_rows = (job->n_rows + n - 1) / n;
-    job->n_chunks = (job->n_rows + job->chunk_rows - 1) / job->chunk_rows;
+    enum { BLOCK_BYTES = 600 * 1024, STEP = 12, ITEMS_PER_THREAD = 4 };
+    int32_t fitting = BLOCK_BYTES / (4 * job->n_in) / STEP * STEP;
+    job->block_rows = fitting < 2 * STEP ? 2 * STEP : fitting < TOWER_MAX_ROWS ? fitting : TOWER_MAX_ROWS;
+    int32_t n_blocks = (job->n_rows + job->block_rows - 1) / job->block_rows;
+    int32_t wanted = (job->tower->cpu->n_threads * ITEMS_PER_THREAD + n_blocks - 1) / n_blocks;
+    job->n_parts = job->tower->cpu->n_threads == 1 ? 1 : wanted < job->n_panels ? wanted : job->n_panels;
 }
 
 static void multiply(struct cpu_tower *tower, struct tensor in, struct multiplying *job, struct tensor out)
 {
     const struct weight *weight = &job->linear->weight;
     int panel = tower->kernels->panel;
-    int32_t n_panels = (weight->n_out + panel - 1) / panel;
     assert(weight->home == WEIGHT_HOST && in.n_cols == weight->n_in && out.n_cols == weight->n_out && in.n_rows == out.n_rows);
-    size_t n_in = (size_t)in.n_rows * (size_t)in.n_cols, row = cpu_padded(weight->n_in), n_packed = job->up != NULL ? 3 : 2;
-    size_t thread_bytes = cpu_tower_aligned(n_packed * row * TOWER_MAX_PANEL * sizeof(float));
+    job->tower = tower;
+    job->in = cpu_floats(in);
+    job->out = cpu_floats(out);
+    job->n_rows = in.n_rows;
+    job->n_in = weight->n_in;
+    job->n_panels = (weight->n_out + panel - 1) / panel;
+    cut(job);
+    size_t n_packed = (size_t)job->n_panels * (size_t)weight->n_in * (size_t)panel, n_up = job->up != NULL;
+    size_t copy_floats = (1 + n_up) * (size_t)job->block_rows * (size_t)weight->n_in;
+    size_t pack_floats = cpu_padded(weight->n_in) * (size_t)panel;
+    size_t thread_bytes = cpu_tower_aligned((copy_floats > pack_floats ? copy_floats : pack_floats) * sizeof(float));
     struct layout_cursor cursor = {0};
-    float *copies[2] = {NULL, NULL}, *bias = NULL;
+    float *bias = NULL;
     unsigned char *rooms = NULL;
     for (int pass = 0; pass < 2; pass++) { // the first only measures
-        copies[0] = cpu_take(&cursor, job->linear->clipped ? n_in : 0, sizeof(float));
-        copies[1] = cpu_take(&cursor, job->up != NULL && job->up->clipped ? n_in : 0, sizeof(float));
-        bias = cpu_take(&cursor, (size_t)n_panels * TOWER_MAX_PANEL + 16, sizeof(float));
+        job->panels = cpu_take(&cursor, n_packed, sizeof(float));
+        job->up_panels = cpu_take(&cursor, n_up * n_packed, sizeof(float));
+        bias = cpu_take(&cursor, (size_t)job->n_panels * TOWER_MAX_PANEL + 16, sizeof(float));
         rooms = cpu_take(&cursor, (size_t)tower->cpu->n_threads, thread_bytes);
         if (pass == 0 && (cursor = (struct layout_cursor){cpu_room(tower->cpu, cursor.n_used), 0}).bytes == NULL)
             return;
     }
-    job->tower = tower;
-    job->in = clamped(tower, in, job->linear, copies[0]);
-    job->up_in = job->up != NULL ? clamped(tower, in, job->up, copies[1]) : NULL;
-    job->in_stride = (size_t)in.n_cols;
-    job->n_rows = in.n_rows;
-    job->out = cpu_floats(out);
-    job->out_stride = (size_t)out.n_cols;
     if (weight_exists(&job->linear->bias)) {
-        memset(bias, 0, (size_t)n_panels * TOWER_MAX_PANEL * sizeof(float));
+        memset(bias, 0, (size_t)job->n_panels * TOWER_MAX_PANEL * sizeof(float));
         tower->cpu->kernels->dequantize(job->linear->bias.type, job->linear->bias.host, weight->n_out, bias);
         job->bias = bias;
     }
-    cut_rows(job, n_panels);
-    cpu_tower_run(tower, multiply_item, job, (size_t)n_panels * (size_t)job->n_chunks, rooms, thread_bytes);
+    cpu_tower_run(tower, pack_item, job, (1 + n_up) * (size_t)job->n_panels, rooms, thread_bytes);
+    size_t n_blocks = (size_t)(job->n_rows + job->block_rows - 1) / (size_t)job->block_rows;
+    cpu_tower_run(tower, multiply_item, job, n_blocks * (size_t)job->n_parts, rooms, thread_bytes);
 }
 
 void cpu_tower_project(struct tower_ops *ops, struct tensor in, const struct linear *linear, bool silu, struct tensor out)

@@ -1,15 +1,22 @@
 // tower_kernels.h: the inner loops of the towers' operations, one table per instruction set like kernels.h.
 //
 // A panel holds PANEL = 2 vectors of outputs as [n_in][PANEL] floats, so that a register tile is 2 vectors of outputs times
-// several rows of activations, whose elements are broadcast from where they lie. Attention uses the same tile with queries in the
-// lanes: scores come out as [key][PANEL queries], the softmax runs down the lanes, and neither keys nor values are rearranged.
+// several rows of activations, whose elements are broadcast from where they lie. A product goes through a panel in stretches that
+// stay in the first cache while a block of rows, which stays in the second, is multiplied. Attention uses the same tile with
+// queries in the lanes: scores come out as [key][PANEL queries], the softmax runs down the lanes, and neither keys nor values are
+// rearranged.
 
 #ifndef CARAT_CPU_TOWER_KERNELS_H
 #define CARAT_CPU_TOWER_KERNELS_H
 
 #include "ops/ops.h"
 
-enum { TOWER_MAX_PANEL = 32, TOWER_KEY_BLOCK = 192 };
+enum {
+    TOWER_MAX_PANEL = 32,
+    TOWER_KEY_BLOCK = 192,
+    TOWER_DEPTH = 256,   // elements of a stretch
+    TOWER_MAX_ROWS = 96, // rows of a block
+};
 
 // How a product ends. Values are clamped to low .. high after the bias.
 struct tower_finish {
@@ -18,12 +25,12 @@ struct tower_finish {
     float low, high;
 };
 
-// out[r, o] for n_outputs (<= panel) outputs of a panel and n_rows rows of activations.
+// out[r, o] for n_outputs (<= panel) outputs of a panel and n_rows <= TOWER_MAX_ROWS rows of activations.
 struct tower_product {
     int32_t n_in, n_rows, n_outputs;
     const float *panel, *up_panel; // up_panel not NULL: activation(gate) * up
     const float *rows, *up_rows;   // rows of activations; up_rows may be rows
-    size_t row_stride, up_stride;
+    size_t row_stride;
     struct tower_finish finish, up_finish;
     bool silu;
     enum activation activation;
