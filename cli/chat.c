@@ -136,6 +136,8 @@ static void write_request(const struct talk *talk, struct json_writer *out)
 
 static void show_event(struct talk *talk, const struct carat_event *event)
 {
+    if (event->kind == CARAT_EVENT_ENCODING)
+        return;
     if (event->kind == CARAT_EVENT_PROGRESS) {
         show_progress(NULL, "reading", (uint64_t)event->n_done, (uint64_t)event->n_total);
         return;

@@ -285,6 +285,8 @@ static bool begin_chat(struct run *run, struct carat_error *err)
 
 static void show_event(struct run *run, const struct carat_event *event)
 {
+    if (event->kind == CARAT_EVENT_ENCODING)
+        return;
     if (event->kind == CARAT_EVENT_PROGRESS) {
         show_progress(NULL, "reading the prompt", (uint64_t)event->n_done, (uint64_t)event->n_total);
         return;

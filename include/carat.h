@@ -154,6 +154,7 @@ enum carat_status {
 enum carat_finish { CARAT_FINISH_NONE, CARAT_FINISH_STOP, CARAT_FINISH_LENGTH, CARAT_FINISH_TOOL_CALLS, CARAT_FINISH_CANCELLED };
 
 enum carat_event_kind {
+    CARAT_EVENT_ENCODING,  // n_done of n_total steps of an image or a sound are done
     CARAT_EVENT_PROGRESS,  // n_done of n_total prompt positions are in the cache
     CARAT_EVENT_TOKEN,     // carat_generate: one id, with the text that became final with it
     CARAT_EVENT_CONTENT,   // carat_chat: a piece of the answer
@@ -198,7 +199,7 @@ struct carat_generate_options {
 // Prompt ids (BOS included by the caller) are matched with what the cache holds; only what differs is computed.
 // A run of media placeholders (<|image|>, <|audio|>) in the ids stands for one medium, the k-th run for media[k]; it is widened
 // to the medium's soft tokens, with the sentinels around it where they are not there already. The media must stay valid until the
-// first event that is not progress.
+// first event that is neither progress nor encoding.
 bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, const struct carat_generate_options *options, struct carat_error *err);
 enum carat_status carat_generate_next(struct carat_session *session, struct carat_event *event, struct carat_error *err);
@@ -215,7 +216,7 @@ void carat_session_wait(struct carat_session *session, int32_t timeout_ms);
 // request: the body of OpenAI's chat.completions as JSON text: messages, tools, temperature, top_p, top_k, min_p, seed,
 // max_tokens, stop, logprobs, top_logprobs, presence_penalty, frequency_penalty, repetition_penalty, logit_bias, reasoning (true:
 // think), continue_final_message. A content part {"type":"image"|"audio","media":k} stands for media[k]. The media must stay
-// valid until the first event that is not progress.
+// valid until the first event that is neither progress nor encoding.
 bool carat_chat_begin(struct carat_session *session, const char *request, const struct carat_media *media, int32_t n_media,
     struct carat_error *err);
 enum carat_status carat_chat_next(struct carat_session *session, struct carat_event *event, struct carat_error *err);

@@ -261,7 +261,7 @@ enum carat_status carat_chat_next(struct carat_session *session, struct carat_ev
         }
         struct carat_event token;
         enum carat_status status = carat_generate_next(session, &token, err);
-        if (status == CARAT_EVENT && token.kind == CARAT_EVENT_PROGRESS) {
+        if (status == CARAT_EVENT && (token.kind == CARAT_EVENT_PROGRESS || token.kind == CARAT_EVENT_ENCODING)) {
             *event = token;
             return CARAT_EVENT;
         }

@@ -1,18 +1,120 @@
-// media.c: images and sounds of a prompt.
+// media.c: images and sounds of a prompt become soft tokens, a step at a time.
 
+#include "base/clock.h"
 #include "engine/session.h"
+
+static const char *kind_name(const struct carat_media *media)
+{
+    return media->kind == CARAT_IMAGE ? "images" : "sounds";
+}
+
+static enum tower_kind tower_of(const struct carat_media *media)
+{
+    return media->kind == CARAT_IMAGE ? TOWER_VISION : TOWER_AUDIO;
+}
+
+static int32_t image_budget(const struct carat_media *media)
+{
+    return media->image_tokens != 0 ? media->image_tokens : IMAGE_DEFAULT_TOKENS;
+}
 
 bool session_count_soft(struct carat_session *session, const struct carat_media *media, int32_t *n_pieces,
     int32_t *n_soft_of_piece, int32_t max_pieces, struct carat_error *err)
 {
-    (void)n_pieces, (void)n_soft_of_piece, (void)max_pieces;
-    bool is_image = media->kind == CARAT_IMAGE;
-    return fail(err, CARAT_UNSUPPORTED, "the model '%s' takes no %s", session->model->name, is_image ? "images" : "sounds");
+    struct towers *towers = session->model->towers;
+    if (towers == NULL || !towers_has(towers, tower_of(media)))
+        return fail(err, CARAT_UNSUPPORTED,
+            "the model '%s' takes no %s: use a file that holds that tower, or add its mmproj file", session->model->name,
+            kind_name(media));
+    if (media->kind == CARAT_IMAGE) {
+        *n_pieces = 1;
+        return towers_image_tokens(towers, media->width, media->height, image_budget(media), &n_soft_of_piece[0], err);
+    }
+    if (!towers_audio_pieces(towers, media->n_samples, n_pieces, err))
+        return false;
+    if (*n_pieces > max_pieces)
+        return fail(err, CARAT_UNSUPPORTED, "a sound of %lld s is too long: %d pieces of 30 s are allowed",
+            (long long)(media->n_samples / 16000), max_pieces);
+    for (int32_t piece = 0; piece < *n_pieces; piece++)
+        n_soft_of_piece[piece] = towers_piece_tokens(towers, media->n_samples, piece);
+    return true;
+}
+
+static struct tower_job *begin_job(struct towers *towers, const struct carat_media *media, int32_t piece, struct carat_error *err)
+{
+    if (media->kind == CARAT_IMAGE)
+        return towers_begin_image(towers, media->rgb, media->width, media->height, image_budget(media), err);
+    return towers_begin_audio(towers, media->samples, media->n_samples, piece, err);
+}
+
+// What was seen before needs no weights; so they are loaded only when the job cannot begin without.
+static bool start(struct carat_session *session, struct segment *segment, struct carat_error *err)
+{
+    struct towers *towers = session->model->towers;
+    const struct carat_media *media = &session->media[segment->media];
+    session->job = begin_job(towers, media, segment->piece, err);
+    if (session->job == NULL && !towers_loaded(towers, tower_of(media))) {
+        if (!towers_load(towers, tower_of(media), NULL, NULL, err))
+            return false;
+        session->job = begin_job(towers, media, segment->piece, err);
+    }
+    return session->job != NULL;
+}
+
+static void land(struct carat_session *session, struct segment *segment)
+{
+    segment->soft = towers_result(session->job);
+    segment->rows = segment->soft->rows;
+    towers_end(session->job);
+    session->job = NULL;
+}
+
+// The first segment that is needed and has no soft tokens yet; NULL: none.
+static struct segment *next_segment(struct carat_session *session)
+{
+    for (int32_t i = 0; i < session->n_segments; i++) {
+        struct segment *segment = &session->segments[i];
+        if (segment->soft == NULL && segment->start + segment->n > session->kv->n_committed)
+            return segment;
+    }
+    return NULL;
+}
+
+static void note_time(struct carat_session *session)
+{
+    session->usage.encode_ms = clock_ms() - session->begin_ms;
 }
 
 enum carat_status session_encode_media(struct carat_session *session, struct carat_event *event, struct carat_error *err)
 {
-    (void)event, (void)err;
-    session->phase = PHASE_PREFILL;
-    return CARAT_DONE;
+    struct segment *segment = next_segment(session);
+    if (segment == NULL) {
+        session->phase = PHASE_PREFILL;
+        return CARAT_DONE;
+    }
+    if (session->job == NULL && !start(session, segment, err))
+        return CARAT_FAILED;
+    int32_t done = 0;
+    int32_t total = 0;
+    enum ops_state state = towers_step(session->job, &done, &total, err);
+    note_time(session);
+    if (state == OPS_FAILED)
+        return CARAT_FAILED;
+    if (state == OPS_DONE)
+        land(session, segment);
+    else if (towers_ticket(session->job) >= 0 && done == session->job_done)
+        return CARAT_PENDING;
+    session->job_done = done;
+    *event = (struct carat_event){.kind = CARAT_EVENT_ENCODING, .n_done = done, .n_total = total};
+    return CARAT_EVENT;
+}
+
+void session_drop_media(struct carat_session *session)
+{
+    towers_end(session->job);
+    session->job = NULL;
+    for (int32_t i = 0; i < session->n_segments; i++) {
+        towers_drop(session->model->towers, session->segments[i].soft);
+        session->segments[i].soft = NULL;
+    }
 }

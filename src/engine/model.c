@@ -58,11 +58,6 @@ struct ops *model_new_ops(const struct carat_model_options *options, struct cara
 // --- what the files say about themselves
 // --------------------------------------------------------------------------------------------
 
-static bool has_tensor(const struct carat_model *model, const char *name)
-{
-    return gguf_find_tensor(model->projector != NULL ? model->projector : model->file, name) != NULL;
-}
-
 static void describe_name(struct carat_model *model)
 {
     struct gguf_text text;
@@ -111,12 +106,24 @@ static bool read_tables(struct carat_model *model, const struct carat_model_opti
         return fail(err, CARAT_BAD_FILE, "'%s' lists %d tokens but its embedding table has %d rows",
             gguf_file_source(model->file, 0)->name, tokenizer_vocab_size(model->tok), model->text->config.n_vocab);
     model->compat = options->compat;
-    model->has_vision = !options->text_only && has_tensor(model, "v.patch_embd.weight");
-    model->has_audio =
-        !options->text_only && (has_tensor(model, "a.conv1d.0.weight") || has_tensor(model, "mm.a.input_projection.weight"));
+    model->has_vision = !options->text_only && towers_present(model->file, model->projector, TOWER_VISION);
+    model->has_audio = !options->text_only && towers_present(model->file, model->projector, TOWER_AUDIO);
     describe_name(model);
     describe_size(model);
     return true;
+}
+
+static bool open_towers(struct carat_model *model, struct carat_error *err)
+{
+    static const enum tower_compat compats[] = {
+        [CARAT_COMPAT_NONE] = TOWER_REFERENCE,
+        [CARAT_COMPAT_OLLAMA] = TOWER_OLLAMA,
+        [CARAT_COMPAT_LLAMA_CPP] = TOWER_LLAMA_CPP,
+    };
+    if (!model->has_vision && !model->has_audio)
+        return true;
+    return towers_new(
+        model->file, model->projector, compats[model->compat], model->text->config.d_model, model->ops, &model->towers, err);
 }
 
 bool model_begin(struct gguf_file *file, struct gguf_file *projector, const struct carat_model_options *options,
@@ -137,7 +144,7 @@ bool model_begin(struct gguf_file *file, struct gguf_file *projector, const stru
     bool ok = read_tables(model, options, err);
     if (ok) {
         model->ops = model_new_ops(options, err);
-        ok = model->ops != NULL;
+        ok = model->ops != NULL && open_towers(model, err);
     }
     if (!ok) {
         carat_model_free(model);
@@ -157,7 +164,10 @@ void carat_model_free(struct carat_model *model)
 {
     if (model == NULL)
         return;
+    carat_adapters_clear(model);
+    free(model->adapters);
     text_context_free(model->context);
+    towers_free(model->towers);
     if (model->ops != NULL) {
         plan_unload(&model->plan, model->ops);
         model->ops->free(model->ops);
@@ -224,6 +234,41 @@ bool carat_model_open(
 }
 
 #endif
+
+// --- adapters
+// -------------------------------------------------------------------------------------------------------------------------
+
+bool model_attach(struct carat_model *model, struct adapter *adapter, float scale, struct carat_error *err)
+{
+    struct adapter **grown = realloc(model->adapters, (size_t)(model->n_adapters + 1) * sizeof *grown);
+    if (grown == NULL) {
+        adapter_free(adapter);
+        return fail(err, CARAT_NO_MEMORY, "no memory for the list of adapters");
+    }
+    model->adapters = grown;
+    grown[model->n_adapters++] = adapter;
+    adapter_attach(adapter, scale);
+    return true;
+}
+
+#ifndef __wasm__
+bool carat_adapter_load(struct carat_model *model, const char *path, float scale, int32_t *n_matched, struct carat_error *err)
+{
+    struct adapter *adapter;
+    if (!adapter_load_path(model->ops, model->text, path, &adapter, err))
+        return false;
+    if (n_matched != NULL)
+        *n_matched = adapter_pair_count(adapter);
+    return model_attach(model, adapter, scale, err);
+}
+#endif
+
+void carat_adapters_clear(struct carat_model *model)
+{
+    for (int32_t i = 0; i < model->n_adapters; i++)
+        adapter_free(model->adapters[i]);
+    model->n_adapters = 0;
+}
 
 // --- information and tokens
 // -----------------------------------------------------------------------------------------------------------

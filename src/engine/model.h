@@ -8,8 +8,10 @@
 
 #include "carat.h"
 #include "gguf/gguf.h"
+#include "lora/adapter.h"
 #include "model/plan.h"
 #include "model/text.h"
+#include "model/towers.h"
 #include "text/tokenizer.h"
 
 struct carat_model {
@@ -20,8 +22,11 @@ struct carat_model {
     struct plan plan;
     struct gemma4_text *text;
     struct text_context *context; // made by the first session, used by all in turn
-    bool has_vision, has_audio;   // in the files
-    bool table_on_disk;           // rows of the per-layer table are read when they are needed
+    struct towers *towers;        // NULL when only text is wanted
+    bool has_vision, has_audio;   // what the files hold
+    struct adapter **adapters;    // [n_adapters], attached
+    int32_t n_adapters;
+    bool table_on_disk; // rows of the per-layer table are read when they are needed
     enum carat_compat compat;
     char name[128];
     char quantization[16];
@@ -35,6 +40,9 @@ bool model_begin(struct gguf_file *file, struct gguf_file *projector, const stru
 
 // The backend that the options ask for; NULL: none of them works.
 struct ops *model_new_ops(const struct carat_model_options *options, struct carat_error *err);
+
+// From now on passes use the adapter, which the model then owns (also on failure).
+bool model_attach(struct carat_model *model, struct adapter *adapter, float scale, struct carat_error *err);
 
 // All bytes of the plan are there.
 bool model_ready(struct carat_model *model, struct carat_error *err);

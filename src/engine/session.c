@@ -74,6 +74,7 @@ bool carat_session_new(
 
 static void free_generation(struct carat_session *session)
 {
+    session_drop_media(session);
     sampler_free(session->sampler);
     session->sampler = NULL;
     free(session->segments);
@@ -188,7 +189,7 @@ static void reset_generation(struct carat_session *session, const struct carat_g
     session->n_chunks = 0;
     session->next_slot = 0;
     session->n_launched = 0;
-    session->n_encoded = 0;
+    session->job_done = -1;
     session->stop_asked = false;
     session->finish = CARAT_FINISH_NONE;
     session->usage = (struct carat_usage){0};
@@ -329,7 +330,9 @@ void carat_session_wait(struct carat_session *session, int32_t timeout_ms)
     struct ops *ops = session->model->ops;
     if (ops->wait == NULL)
         return;
-    if (session->n_chunks > 0)
+    if (session->job != NULL && towers_ticket(session->job) >= 0)
+        ops->wait(ops, towers_ticket(session->job));
+    else if (session->n_chunks > 0)
         ops->wait(ops, session->chunks[0]);
     else if (session->n_flights > 0)
         ops->wait(ops, session->flights[0].ticket);

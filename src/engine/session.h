@@ -53,12 +53,13 @@ struct chat_run;
 
 // A stretch of the prompt that is soft tokens.
 struct segment {
-    int32_t start;      // position
-    int32_t n;          // soft tokens
-    int32_t media;      // index in the caller's list
-    int32_t piece;      // sounds longer than the tower hears are several segments
-    struct tensor rows; // [n, d] once encoded
-    uint64_t hash;      // of the medium's content and piece
+    int32_t start;            // position
+    int32_t n;                // soft tokens
+    int32_t media;            // index in the caller's list
+    int32_t piece;            // sounds longer than the tower hears are several segments
+    struct tensor rows;       // [n, d] once encoded
+    struct soft_tokens *soft; // whose rows they are
+    uint64_t hash;            // of the medium's content and piece
 };
 
 struct carat_session {
@@ -85,7 +86,8 @@ struct carat_session {
     struct token_list prompt;
     struct segment *segments; // [n_segments] by position
     int32_t n_segments;
-    int32_t n_encoded; // segments that have rows
+    struct tower_job *job; // the image or sound being encoded
+    int32_t job_done;      // its steps when it was last looked at
     const struct carat_media *media;
     struct flight flights[SESSION_MAX_FLIGHTS]; // oldest first
     int32_t n_flights;
@@ -132,6 +134,9 @@ bool session_count_soft(struct carat_session *session, const struct carat_media 
 
 // Encodes what the cache does not hold, a step at a time.
 enum carat_status session_encode_media(struct carat_session *session, struct carat_event *event, struct carat_error *err);
+
+// Gives back the soft tokens of the prompt and ends a job under way.
+void session_drop_media(struct carat_session *session);
 
 // --- prefill.c: the prompt
 // ----------------------------------------------------------------------------------------------------------
