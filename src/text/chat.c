@@ -11,7 +11,8 @@ struct chat_document {
 
 static bool out_of_memory(struct carat_error *err)
 {
-    return fail(err, CARAT_NO_MEMORY, "not enough memory for the conversation");
+    fail(err, CARAT_NO_MEMORY, "not enough memory for the conversation");
+    return false;
 }
 
 static struct chat_message *message_new(struct chat *chat, struct carat_error *err)

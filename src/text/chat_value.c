@@ -58,22 +58,22 @@ static bool same_name(const struct json_value *a, const struct json_value *b)
 bool chat_members_sorted(const struct json_value *object, struct chat_members *members, struct carat_error *err)
 {
     size_t n = object->n_children;
-    *members = (struct chat_members){.items = malloc((n + 1) * sizeof *members->items)};
+    *members = (struct chat_members){.items = (const struct json_value **)malloc((n + 1) * sizeof *members->items)};
     if (members->items == NULL)
         return fail(err, CARAT_NO_MEMORY, "not enough memory to sort %zu members", n);
     for (size_t i = 0; i < n; i++)
         members->items[i] = &object->children[i];
-    qsort(members->items, n, sizeof *members->items, by_exact_name);
+    qsort((void *)members->items, n, sizeof *members->items, by_exact_name);
     for (size_t i = 0; i < n; i++)
         if (i + 1 == n || !same_name(members->items[i], members->items[i + 1])) // of repeated names the last counts
             members->items[members->n++] = members->items[i];
-    qsort(members->items, members->n, sizeof *members->items, by_lowercase);
+    qsort((void *)members->items, members->n, sizeof *members->items, by_lowercase);
     return true;
 }
 
 void chat_members_free(struct chat_members *members)
 {
-    free(members->items);
+    free((void *)members->items);
     *members = (struct chat_members){0};
 }
 

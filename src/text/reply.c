@@ -42,7 +42,8 @@ struct reply {
 
 static bool out_of_memory(struct carat_error *err)
 {
-    return fail(err, CARAT_NO_MEMORY, "not enough memory to read the reply");
+    fail(err, CARAT_NO_MEMORY, "not enough memory to read the reply");
+    return false;
 }
 
 struct reply *reply_new(

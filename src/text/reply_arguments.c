@@ -377,7 +377,9 @@ static bool parse_key(struct parser *p, const struct json_value *properties, con
     skip_space(p);
     if (!parse_quoted(p, false)) {
         const char *colon = p->at < p->end ? memchr(p->at, ':', (size_t)(p->end - p->at)) : NULL;
-        struct text_view key = text_trim_end((struct text_view){p->at, colon != NULL ? (size_t)(colon - p->at) : 0});
+        if (colon == NULL)
+            return bad(p, "a key has no colon after it");
+        struct text_view key = text_trim_end((struct text_view){p->at, (size_t)(colon - p->at)});
         if (key.n_bytes == 0)
             return bad(p, "a key is missing");
         write_string(p, key);
@@ -414,14 +416,14 @@ static bool same_key(const struct member *a, const struct member *b)
 // Of members with equal keys the first keeps its place and takes the value of the last.
 static bool join_repeated(struct parser *p, struct member *members, size_t n)
 {
-    struct member **sorted = malloc((n + 1) * sizeof(struct member *));
+    struct member **sorted = (struct member **)malloc((n + 1) * sizeof(struct member *));
     if (sorted == NULL)
         return false;
     for (size_t i = 0; i < n; i++) {
         members[i].key_text = p->out.bytes + members[i].key;
         sorted[i] = &members[i];
     }
-    qsort(sorted, n, sizeof(struct member *), by_key);
+    qsort((void *)sorted, n, sizeof(struct member *), by_key);
     for (size_t i = 0, last; i < n; i = last + 1) {
         last = i;
         while (last + 1 < n && same_key(sorted[i], sorted[last + 1]))
@@ -429,7 +431,7 @@ static bool join_repeated(struct parser *p, struct member *members, size_t n)
         sorted[i]->first = true;
         sorted[i]->last = (size_t)(sorted[last] - members);
     }
-    free(sorted);
+    free((void *)sorted);
     return true;
 }
 

@@ -74,7 +74,8 @@ static int32_t candidates_room(const struct sampler *s, const struct sampler_par
 
 static bool out_of_memory(struct carat_error *err)
 {
-    return fail(err, CARAT_NO_MEMORY, "not enough memory for the sampler");
+    fail(err, CARAT_NO_MEMORY, "not enough memory for the sampler");
+    return false;
 }
 
 bool sampler_replace(
@@ -151,7 +152,9 @@ struct sampler *sampler_new(
     s->suppressed = malloc((n_suppressed + 1) * sizeof *s->suppressed);
     s->counts = calloc((size_t)n_vocab, sizeof *s->counts);
     s->maxima = malloc((size_t)select_blocks(n_vocab) * sizeof *s->maxima);
-    bool ok = (s->suppressed != NULL && s->counts != NULL && s->maxima != NULL) || out_of_memory(err);
+    bool ok = s->suppressed != NULL && s->counts != NULL && s->maxima != NULL;
+    if (!ok)
+        out_of_memory(err);
     for (size_t i = 0; ok && i < n_suppressed; i++) {
         s->suppressed[i] = suppressed[i];
         ok = (suppressed[i] >= 0 && suppressed[i] < n_vocab) ||

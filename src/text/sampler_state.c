@@ -87,7 +87,9 @@ static bool restore(
 {
     int32_t *history = malloc(((size_t)n_history + 1) * sizeof *history);
     struct sampler_bias *bias = malloc((p->n_bias + 1) * sizeof *bias);
-    bool ok = (history != NULL && bias != NULL) || fail(err, CARAT_NO_MEMORY, "not enough memory for the sampler");
+    bool ok = history != NULL && bias != NULL;
+    if (!ok)
+        fail(err, CARAT_NO_MEMORY, "not enough memory for the sampler");
     ok = ok && read_history(s, bytes + BASE_BYTES, n_history, history, err);
     if (ok && extended)
         read_extension(bytes + BASE_BYTES + 4 * (size_t)n_history, p, bias);

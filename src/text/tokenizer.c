@@ -37,7 +37,8 @@ static const char *const marker_texts[TOK_N_MARKERS] = {
 
 static bool out_of_memory(struct carat_error *err)
 {
-    return fail(err, CARAT_NO_MEMORY, "not enough memory for the tokenizer's tables");
+    fail(err, CARAT_NO_MEMORY, "not enough memory for the tokenizer's tables");
+    return false;
 }
 
 // Zeroed memory that is counted in n_memory_bytes.
@@ -118,9 +119,11 @@ static bool copy_texts(struct tokenizer *tok, const struct tokenizer_source *sou
     uint64_t n_bytes = 0;
     for (size_t i = 0; i < source->n_tokens; i++)
         n_bytes += source->tokens[i].n_bytes;
-    if (n_bytes > UINT32_MAX)
-        return fail(err, CARAT_BAD_FILE, "the tokens' texts take %llu bytes, more than any vocabulary needs",
+    if (n_bytes > UINT32_MAX) {
+        fail(err, CARAT_BAD_FILE, "the tokens' texts take %llu bytes, more than any vocabulary needs",
             (unsigned long long)n_bytes);
+        return false;
+    }
     tok->texts = table_new(tok, (size_t)n_bytes, 1);
     tok->offsets = table_new(tok, source->n_tokens + 1, sizeof *tok->offsets);
     if (tok->texts == NULL || tok->offsets == NULL)
@@ -243,8 +246,10 @@ static bool split_merge(
     size_t rank, struct text_view text, struct lookup *parts, struct text_buffer *joined, struct carat_error *err)
 {
     const char *space = text.n_bytes > 1 ? memchr(text.data + 1, ' ', text.n_bytes - 1) : NULL;
-    if (space == NULL || space == text.data + text.n_bytes - 1)
-        return fail(err, CARAT_BAD_FILE, "merge %zu is not two texts with a space between", rank);
+    if (space == NULL || space == text.data + text.n_bytes - 1) {
+        fail(err, CARAT_BAD_FILE, "merge %zu is not two texts with a space between", rank);
+        return false;
+    }
     parts[0].text = (struct text_view){text.data, (size_t)(space - text.data)};
     parts[1].text = (struct text_view){space + 1, text.n_bytes - parts[0].text.n_bytes - 1};
     parts[2].text.n_bytes = text.n_bytes - 1;

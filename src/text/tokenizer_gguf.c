@@ -16,7 +16,8 @@ struct tables {
 
 static bool out_of_memory(struct carat_error *err)
 {
-    return fail(err, CARAT_NO_MEMORY, "not enough memory to read the vocabulary");
+    fail(err, CARAT_NO_MEMORY, "not enough memory to read the vocabulary");
+    return false;
 }
 
 static bool read_texts(const struct gguf_file *file, const char *key, struct text_view **out, size_t *n, struct carat_error *err)
@@ -75,8 +76,9 @@ static bool read_id(const struct gguf_file *file, const char *key, int32_t *id, 
 static bool read_source(
     const struct gguf_file *file, struct tables *tables, struct tokenizer_source *source, struct carat_error *err)
 {
-    size_t n_types;
-    int32_t eos, eot;
+    size_t n_types = 0;
+    int32_t eos = -1;
+    int32_t eot = -1;
     if (!read_texts(file, "tokenizer.ggml.tokens", &tables->tokens, &source->n_tokens, err) ||
         !read_ids(file, "tokenizer.ggml.token_type", 0, &tables->types, &n_types, err) ||
         !read_texts(file, "tokenizer.ggml.merges", &tables->merges, &source->n_merges, err) ||
