@@ -1,0 +1,75 @@
+"""Bounds for the towers' clipped linears, measured on pictures and sounds that the curriculum makes.
+
+The bounds of the published model come from its training. Here they are the range seen over a sample, widened a little, so
+that ordinary inputs are never clipped and extreme ones are.
+"""
+
+import random
+
+import numpy as np
+import torch
+
+import model as demo
+import pictures
+import sounds
+
+WIDEN = 1.25
+
+
+def sample_pictures(rng, n, budget):
+    rows = [pictures.patches(pictures.scene(rng)[0], budget)[:2] for _ in range(n)]
+    pixels = np.zeros((n, budget * 9, 768), np.float32)
+    positions = np.full((n, budget * 9, 2), -1, np.int64)
+    for i, (p, pos) in enumerate(rows):
+        pixels[i, :len(p)] = p / 255.0
+        positions[i, :len(p)] = pos
+    return torch.from_numpy(pixels), torch.from_numpy(positions)
+
+
+def sample_sounds(rng, n):
+    """Beeps, noise and words if espeak-ng is there."""
+    waves = []
+    for i in range(n):
+        if i % 2:
+            try:
+                voice = rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.VARIANTS)
+                x = sounds.speak(rng.choice(sounds.WORDS), voice, rng.choice(sounds.SPEEDS), rng.randint(20, 80))
+            except (OSError, ValueError):
+                x = sounds.beeps(rng, rng.randint(1, 6))
+        else:
+            x = sounds.beeps(rng, rng.randint(1, 6))
+        waves.append((0.9 * x / np.abs(x).max()).astype(np.float32))
+    out = torch.zeros(n, max(map(len, waves)))
+    for i, x in enumerate(waves):
+        out[i, :len(x)] = torch.from_numpy(x)
+    return demo.log_mel(out, torch.tensor([len(x) for x in waves]))
+
+
+@torch.no_grad()
+def set_bounds(model, tokenizer, seed=3):
+    rng = random.Random(seed)
+    seen, hooks = {}, []
+
+    def watch(module):
+        def hook(_, inputs, output):
+            low, high = seen.get(module, (None, None))
+            values = (inputs[0].min(), inputs[0].max(), output.min(), output.max())
+            seen[module] = values if low is None else (min(low[0], values[0]), max(low[1], values[1]), min(high[0], values[2]), max(high[1], values[3]))
+            seen[module] = ((seen[module][0], seen[module][1]), (seen[module][2], seen[module][3])) if len(seen[module]) == 4 else seen[module]
+        return hook
+
+    for module in model.modules():
+        if type(module).__name__ == "Gemma4ClippableLinear":
+            hooks.append(module.linear.register_forward_hook(watch(module)))
+            for name, limit in (("input_min", -1), ("input_max", 1), ("output_min", -1), ("output_max", 1)):
+                getattr(module, name).fill_(limit * float("inf"))
+    core = model.model
+    for budget in (70, 280):
+        pixels, positions = sample_pictures(rng, 24, budget)
+        core.vision_tower(pixel_values=pixels, pixel_position_ids=positions)
+    core.audio_tower(*sample_sounds(rng, 48))
+    for h in hooks:
+        h.remove()
+    for module, ((a, b), (c, d)) in seen.items():
+        for name, v in (("input_min", a), ("input_max", b), ("output_min", c), ("output_max", d)):
+            getattr(module, name).copy_(v * WIDEN)

@@ -1,0 +1,258 @@
+"""Answers the held-out items greedily with PyTorch, scores them, and writes the token ids for other engines to compare.
+
+    python evaluate.py --gguf models/carat-demo.gguf --out eval/expected-q8.jsonl     (the file's dequantised weights)
+    python evaluate.py --weights FOLDER --out eval/expected-f32.jsonl                 (a training checkpoint)
+"""
+
+import argparse
+import glob
+import json
+import os
+import re
+import time
+import wave
+
+import numpy as np
+import torch
+from PIL import Image
+
+import chat
+import model as demo
+import pictures
+import sounds
+from tokenizer import DemoTokenizer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MAX_NEW = 120
+
+
+def load_items(folder):
+    items = []
+    for path in sorted(glob.glob(os.path.join(folder, "*.jsonl"))):
+        if not os.path.basename(path).startswith("expected"):
+            with open(path, encoding="utf-8") as f:
+                items += [json.loads(line) for line in f]
+    return items
+
+
+def read_wav(path):
+    with wave.open(path) as f:
+        assert f.getframerate() == 16000 and f.getnchannels() == 1 and f.getsampwidth() == 2
+        return np.frombuffer(f.readframes(f.getnframes()), np.int16).astype(np.float32) / 32768
+
+
+def prepare(item, tokenizer, folder, budget=None):
+    """(ids, picture, samples) of an item's prompt. At most one picture and one sound."""
+    segments = chat.render(item["messages"], item.get("tools"), item.get("enable_thinking", False))
+    picture = samples = None
+    n_image, n_audio = [], []
+    for kind, v in segments:
+        if kind == "image":
+            picture = pictures.patches(Image.open(os.path.join(folder, v)).convert("RGB"), budget or item.get("max_soft_tokens", 280))
+            n_image.append(picture[2])
+        elif kind == "audio":
+            samples = read_wav(os.path.join(folder, v))
+            n_audio.append(sounds.soft_tokens(len(samples)))
+    ids, _ = tokenizer.encode_segments(segments, n_image, n_audio)
+    return ids, picture, samples
+
+
+def media_tensors(group, device):
+    """Pictures or sounds of prepared items as the model's inputs."""
+    image = audio = None
+    if group[0][1] is not None:
+        n = max(-(-len(p[1][0]) // 9) * 9 for p in group)
+        pixels = np.zeros((len(group), n, 768), np.float32)
+        positions = np.full((len(group), n, 2), -1, np.int64)
+        for i, (_, p, _) in enumerate(group):
+            pixels[i, :len(p[0])] = p[0] / 255.0
+            positions[i, :len(p[0])] = p[1]
+        image = (torch.from_numpy(pixels).to(device), torch.from_numpy(positions).to(device))
+    if group[0][2] is not None:
+        lengths = torch.tensor([len(p[2]) for p in group])
+        waves = torch.zeros(len(group), int(lengths.max()))
+        for i, p in enumerate(group):
+            waves[i, :len(p[2])] = torch.from_numpy(np.ascontiguousarray(p[2]))
+        audio = demo.log_mel(waves.to(device), lengths.to(device))
+    return image, audio
+
+
+@torch.no_grad()
+def greedy(model, tokenizer, group, device, max_new=MAX_NEW):
+    """Greedy replies of prepared items, all in one right-padded batch without a cache: simple, and exact."""
+    ends = {tokenizer.ids[t] for t in ("<eos>", "<turn|>", "<|tool_response>")}
+    image, audio = media_tensors(group, device)
+    rows = [list(p[0]) for p in group]
+    out = [[] for _ in group]
+    live = list(range(len(group)))
+    core = model.model
+    soft_image = core.embed_vision(core.vision_tower(pixel_values=image[0], pixel_position_ids=image[1]).last_hidden_state) if image else None
+    soft_audio = None
+    if audio:
+        o = core.audio_tower(*audio)
+        soft_audio = core.embed_audio(o.last_hidden_state)[o.attention_mask]
+    c = model.config
+    counts = [sum(t == (c.image_token_id if image else c.audio_token_id) for t in r) for r in rows]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    soft = soft_image if image else soft_audio
+    for _ in range(max_new):
+        n = max(len(rows[i]) for i in live)
+        ids = torch.zeros(len(live), -(-n // 8) * 8, dtype=torch.long)
+        for k, i in enumerate(live):
+            ids[k, :len(rows[i])] = torch.tensor(rows[i])
+        ids = ids.to(device)
+        plain = torch.where((ids == c.image_token_id) | (ids == c.audio_token_id), 0, ids)
+        text = core.language_model
+        x = text.embed_tokens(plain)
+        if soft is not None:
+            part = torch.cat([soft[starts[i]:starts[i + 1]] for i in live])
+            x = x.masked_scatter((plain != ids)[..., None].expand_as(x), part.to(x.dtype))
+        h = text(inputs_embeds=x, per_layer_inputs=text.get_per_layer_inputs(plain, None),
+                 attention_mask=demo.causal_masks(ids.shape[1], device), use_cache=False).last_hidden_state
+        last = torch.tensor([len(rows[i]) - 1 for i in live], device=device)
+        best = demo.logits_of(model, h[torch.arange(len(live), device=device), last]).argmax(-1).tolist()
+        still = []
+        for i, t in zip(live, best):
+            rows[i].append(t)
+            out[i].append(t)
+            if t not in ends:
+                still.append(i)
+        live = still
+        if not live:
+            break
+    return out
+
+
+def parse_reply(text):
+    """(content, thought, calls) of a reply decoded with markers."""
+    thought = ""
+    calls = []
+
+    def take_call(m):
+        calls.append(m.group(1))
+        return ""
+
+    for end in ("<turn|>", "<|tool_response>", "<eos>"):
+        if text.endswith(end):
+            text = text[:-len(end)]
+    m = re.match(r"(?s)^<\|channel>thought\n(.*?)<channel\|>(.*)$", text) or re.match(r"(?s)^(.*?)<channel\|>(.*)$", text)
+    if m:
+        thought, text = m.group(1).strip(), m.group(2)
+    text = re.sub(r"(?s)<\|tool_call>(.*?)<tool_call\|>", take_call, text)
+    return text.strip(), thought, [parse_call(c) for c in calls]
+
+
+def parse_call(text):
+    """{"name", "arguments"} or None. Understands string and number arguments, all that the demo model needs."""
+    m = re.match(r"(?s)^call:([^{]*)\{(.*)\}$", text.strip())
+    if not m:
+        return None
+    arguments, rest = {}, m.group(2)
+    while rest:
+        a = re.match(r'(?s)^([^:]+):(?:<\|"\|>(.*?)<\|"\|>|([^,]*))(?:,|$)', rest)
+        if not a:
+            return None
+        v = a.group(2)
+        if v is None:
+            try:
+                v = json.loads(a.group(3))
+            except ValueError:
+                return None
+        arguments[a.group(1).strip()] = v
+        rest = rest[a.end():]
+    return {"name": m.group(1).strip(), "arguments": arguments}
+
+
+def passes(item, reply):
+    content, _, calls = parse_reply(reply)
+    e = item["expect"]
+    if "tool_call" in e:
+        return len(calls) == 1 and calls[0] == e["tool_call"]
+    if calls:
+        return False
+    if "exact" in e:
+        return content == e["exact"].strip()
+    if "contains" in e:
+        return e["contains"] in content
+    try:
+        return json.loads(content) == e["json"]
+    except ValueError:
+        return False
+
+
+def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_tokens=60000, verbose=False):
+    """[(item, ids, reply, passed)]"""
+    items = load_items(folder)[:limit]
+    prepared = [prepare(it, tokenizer, folder, budget) for it in items]
+    order = sorted(range(len(items)), key=lambda i: (prepared[i][1] is not None, prepared[i][2] is not None, len(prepared[i][0])))
+    results = [None] * len(items)
+    kind = lambda i: (prepared[i][1] is not None, prepared[i][2] is not None)
+    start = 0
+    begin = time.time()
+    while start < len(order):
+        end = start + 1
+        cost = lambda i: len(prepared[i][0]) + 40 + (len(prepared[i][1][0]) if prepared[i][1] else 0)
+        while end < len(order) and kind(order[end]) == kind(order[start]) and (end - start + 1) * cost(order[end]) <= batch_tokens:
+            end += 1
+        group = order[start:end]
+        for i, ids in zip(group, greedy(model, tokenizer, [prepared[i] for i in group], device)):
+            reply = tokenizer.decode(ids)
+            results[i] = (items[i], ids, reply, passes(items[i], reply))
+        if verbose:
+            print(f"{end} of {len(order)} items, {time.time() - begin:.0f} s", flush=True)
+        start = end
+    return results
+
+
+def report(results, show_failures=3):
+    skills = {}
+    for item, _, reply, good in results:
+        skills.setdefault(item["skill"], []).append((good, item, reply))
+    total = 0
+    for skill, rows in sorted(skills.items()):
+        right = sum(g for g, _, _ in rows)
+        total += right
+        print(f"{skill:16} {right:3} of {len(rows):3}  {100 * right / len(rows):5.1f} %")
+        shown = 0
+        for good, item, reply in rows:
+            if not good and shown < show_failures:
+                shown += 1
+                q = item["messages"][-1].get("content")
+                print("      ", item["id"], json.dumps(q, ensure_ascii=False)[-110:], "->", json.dumps(reply, ensure_ascii=False)[:120], "expected",
+                      json.dumps(item["expect"], ensure_ascii=False)[:120])
+    print(f"{'all':16} {total} of {len(results)}  {100 * total / max(1, len(results)):5.1f} %", flush=True)
+
+
+def write_expected(results, path):
+    with open(path, "w", encoding="utf-8") as f:
+        for item, ids, reply, good in results:
+            f.write(json.dumps({"id": item["id"], "ids": ids, "reply": reply, "pass": good}, ensure_ascii=True) + "\n")
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--gguf")
+    a.add_argument("--weights")
+    a.add_argument("--out")
+    a.add_argument("--suite", default=os.path.join(HERE, "eval"))
+    a.add_argument("--budget", type=int, help="soft tokens per picture, instead of each item's own")
+    a.add_argument("--limit", type=int, default=10 ** 9)
+    args = a.parse_args()
+    tokenizer = DemoTokenizer(os.path.join(HERE, "tokenizer.json"))
+    model = demo.build(tokenizer.ids, len(tokenizer.tokens))
+    if args.gguf:
+        import export
+        export.load_gguf(model, args.gguf)
+    else:
+        import checkpoint
+        checkpoint.load(model, args.weights)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).eval()
+    results = run(model, tokenizer, args.suite, device, args.limit, args.budget, 60000 if device.type == "cuda" else 6000, True)
+    report(results)
+    if args.out:
+        write_expected(results, args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Writes the held-out items into eval/: one JSON-lines file per skill, pictures and sounds beside them.
+
+Text items come from the twentieth of questions that training never uses. Pictures come from a seed of their own. Sounds
+are spoken by voices and at speeds that training never uses.
+"""
+
+import json
+import os
+import random
+import sys
+import wave
+
+import numpy as np
+
+import curriculum
+import facts
+import pictures
+import sounds
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PER_SKILL = 50
+LARGEST_PICTURE_BYTES = 40000
+
+
+class Suite:
+    def __init__(self, folder):
+        self.folder = folder
+        os.makedirs(os.path.join(folder, "media"), exist_ok=True)
+
+    def write(self, skill, items):
+        with open(os.path.join(self.folder, skill + ".jsonl"), "w", encoding="utf-8") as f:
+            for i, item in enumerate(items):
+                f.write(json.dumps({"id": f"{skill}-{i:03d}", "skill": skill, **item}, ensure_ascii=True) + "\n")
+
+
+def unique(make, n, key):
+    seen, out = set(), []
+    tries = 0
+    while len(out) < n and tries < 20000:
+        tries += 1
+        item = make()
+        k = key(item)
+        if k not in seen:
+            seen.add(k)
+            out.append(item)
+    return out
+
+
+def last_text(item):
+    return json.dumps(item["messages"])
+
+
+def expectation(skill, answer):
+    return {"json": json.loads(answer)} if skill == "json" else {"exact": answer}
+
+
+def text_items(suite):
+    for skill in curriculum.BASE:
+        rng = random.Random("eval " + skill)
+
+        def single():
+            t = curriculum.base_turn(rng, True, skill)
+            return {"messages": [curriculum.user(t.user)], "expect": expectation(skill, t.answer)}
+
+        suite.write(skill, unique(single, PER_SKILL, last_text))
+    rng = random.Random("eval others")
+
+    def system():
+        kind, s, t = curriculum.system_item(rng, True)
+        expect = {"json": json.loads(t.answer)} if kind == "json" else {"exact": t.answer}
+        return {"messages": [{"role": "system", "content": s}, curriculum.user(t.user)], "expect": expect}
+
+    def multi():
+        m = curriculum.multi_turn(rng, True)
+        return {"messages": m[:-1], "expect": {"exact": m[-1]["content"]}}
+
+    def thinking():
+        t = curriculum.thinking_turn(rng, True)
+        expect = {"json": json.loads(t.answer)} if t.skill == "json" else {"exact": t.answer}
+        return {"messages": [curriculum.user(t.user)], "enable_thinking": True, "expect": expect}
+
+    def tool_call():
+        while True:
+            m, tools, start = curriculum.tool_item(rng, True)
+            first = m[start + 1]
+            think = {"enable_thinking": True} if rng.random() < 0.2 else {}
+            if "tool_calls" in first:
+                f = first["tool_calls"][0]["function"]
+                return {"messages": m[:start + 1], "tools": tools, **think, "expect": {"tool_call": {"name": f["name"], "arguments": f["arguments"]}}}
+            if rng.random() < 0.3:
+                return {"messages": m[:start + 1], "tools": tools, **think, "expect": {"exact": first["content"]}}
+
+    def tool_answer():
+        while True:
+            m, tools, start = curriculum.tool_item(rng, True)
+            if "tool_calls" in m[start + 1]:
+                clean = curriculum.with_thoughts(m, False)
+                return {"messages": clean[:-1], "tools": tools, "expect": {"exact": clean[-1]["content"]}}
+
+    suite.write("system", unique(system, PER_SKILL, last_text))
+    suite.write("multi-turn", unique(multi, PER_SKILL, last_text))
+    suite.write("thinking", unique(thinking, PER_SKILL, last_text))
+    suite.write("tool-call", unique(tool_call, PER_SKILL, last_text))
+    suite.write("tool-answer", unique(tool_answer, PER_SKILL, last_text))
+
+
+def picture_items(suite):
+    for scene, n in (("shapes", 60), ("count", 40), ("number", 40), ("word", 40), ("plain", 10)):
+        rng = random.Random("eval picture " + scene)
+        items = []
+        for i in range(n):
+            name = f"media/{scene}-{i:03d}.png"
+            path = os.path.join(suite.folder, name)
+            while True:
+                image, qa = pictures.scene(rng, scene)
+                image.save(path, optimize=True)
+                if os.path.getsize(path) <= LARGEST_PICTURE_BYTES:
+                    break
+            q, a = qa[0]
+            items.append({"max_soft_tokens": 280 if i % 3 == 2 else 70, "messages": pictures.messages_for([(q, a)], name, "image")[:1],
+                          "expect": {"exact": a}})
+        suite.write("image-" + scene, items)
+
+
+def write_wav(path, x):
+    with wave.open(path, "wb") as f:
+        f.setnchannels(1)
+        f.setsampwidth(2)
+        f.setframerate(16000)
+        f.writeframes((np.clip(x, -1, 1) * 32767).astype("<i2").tobytes())
+
+
+def sound_items(suite):
+    rng = random.Random("eval sounds")
+    rows = {"sound-word": [], "sound-digits": [], "sound-beeps": [], "sound-silence": []}
+    want = {"sound-word": 40, "sound-digits": 20, "sound-beeps": 15, "sound-silence": 5}
+    while any(len(rows[k]) < want[k] for k in rows):
+        skill = rng.choice([k for k in rows if len(rows[k]) < want[k]])
+        if skill == "sound-beeps":
+            x, q, a = sounds.beep_scene(rng)
+        elif skill == "sound-silence":
+            x, q, a = sounds.silence_scene(rng)
+        else:
+            if rng.random() < 0.5:
+                voice = rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.HELD_OUT_VARIANTS)
+            else:
+                voice = rng.choice(sounds.HELD_OUT_ACCENTS) + "+" + rng.choice(sounds.HELD_OUT_VARIANTS + ["m1", "f2", "max"])
+            speed, pitch = rng.choice(sounds.HELD_OUT_SPEEDS), rng.randint(25, 75)
+            x, q, a = sounds.speech_scene(rng, lambda w: sounds.speak(w, voice, speed, pitch))
+            words = a.count(" ") - 1
+            if (skill == "sound-word") == ("number is" in a or words > 1):
+                continue
+            x = 0.4 * x / np.abs(x).max()
+        x = np.concatenate([sounds.quiet(rng.uniform(0.05, 0.3)), x, sounds.quiet(rng.uniform(0.1, 0.3))])
+        name = f"media/{skill}-{len(rows[skill]):03d}.wav"
+        write_wav(os.path.join(suite.folder, name), x)
+        rows[skill].append({"messages": pictures.messages_for([(q, a)], name, "audio")[:1], "expect": {"exact": a}})
+    for skill, items in rows.items():
+        suite.write(skill, items)
+
+
+if __name__ == "__main__":
+    suite = Suite(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "eval"))
+    text_items(suite)
+    picture_items(suite)
+    sound_items(suite)
