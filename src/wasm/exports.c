@@ -123,10 +123,21 @@ static bool open_file(int first, int n, const double *sizes, struct gguf_file **
 struct open_options {
     int32_t backend; // 0 cpu, 1 webgpu, 2 ref
     int32_t n_threads;
-    int32_t flags;       // 1 exact, 2 text only, 4 per-layer table on disk
-    int32_t compat;      // enum carat_compat
-    int32_t n_projector; // the last this many parts are the projector file
+    int32_t flags;          // 1 exact, 2 text only
+    int32_t compat;         // enum carat_compat
+    int32_t n_projector;    // the last this many parts are the projector file
+    int32_t disk_above_mib; // tables that are gathered by row stay in the file when they are larger; -1: never
 };
+
+// Which tables stay in the file, by the host's wish.
+static void keep_small_tables(struct plan *plan, int32_t disk_above_mib)
+{
+    for (size_t i = 0; i < plan->n_items; i++) {
+        struct plan_item *item = &plan->items[i];
+        if (disk_above_mib < 0 || item->weight->n_bytes >> 20 < (uint64_t)disk_above_mib)
+            item->may_stay_on_disk = false;
+    }
+}
 
 EXPORT(wasm_open) struct carat_model *wasm_open(int n_parts, const double *sizes, const struct open_options *words);
 struct carat_model *wasm_open(int n_parts, const double *sizes, const struct open_options *words)
@@ -137,7 +148,7 @@ struct carat_model *wasm_open(int n_parts, const double *sizes, const struct ope
         .n_threads = words->n_threads,
         .exact = (words->flags & 1) != 0,
         .text_only = (words->flags & 2) != 0,
-        .per_layer_table_on_disk = (words->flags & 4) != 0,
+        .per_layer_table_on_disk = words->disk_above_mib >= 0,
         .compat = (enum carat_compat)words->compat,
     };
     int n_text = n_parts - words->n_projector;
@@ -156,6 +167,7 @@ struct carat_model *wasm_open(int n_parts, const double *sizes, const struct ope
     }
     if (!model_begin(file, projector, &options, &model, &error))
         return NULL;
+    keep_small_tables(&model->plan, words->disk_above_mib);
     if (plan_place(&model->plan, model->ops, &error))
         return model;
     carat_model_free(model);

@@ -117,14 +117,25 @@ export class Engine {
     private callOpen(): number {
         const { options: o, wasm } = this;
         const backend = this.gpu !== undefined ? 1 : o.backend === 'ref' ? 2 : 0;
-        const canReadRows = this.sources.every((s) => s.readSync !== undefined);
-        const cheapRows = this.sources.every((s) => s.rows && s.readSync !== undefined);
-        const onDisk = o.perLayerTableOnDisk ?? cheapRows;
-        const flags = (o.exact ? 1 : 0) | (o.textOnly ? 2 : 0) | (onDisk && canReadRows ? 4 : 0);
+        const flags = (o.exact ? 1 : 0) | (o.textOnly ? 2 : 0);
         const compat = o.compat === 'ollama' ? 1 : o.compat === 'llama.cpp' ? 2 : 0;
         const sizes = new Uint8Array(Float64Array.from(this.sources, (s) => s.size).buffer);
-        const words = new Uint8Array(Int32Array.from([backend, wasm.threadCount, flags, compat, o.projectorParts ?? 0]).buffer);
+        const words = new Uint8Array(Int32Array.from([backend, wasm.threadCount, flags, compat, o.projectorParts ?? 0, this.diskAboveMib()]).buffer);
         return wasm.with(sizes, (s) => wasm.with(words, (w) => wasm.exports.wasm_open(this.sources.length, s, w)));
+    }
+
+    // The per-layer table is over half of an E2B file, and only rows of it are needed. Left in the file it costs a read for every
+    // token, and on a GPU the wait for the token's id.
+    private diskAboveMib(): number {
+        const wish = this.options.perLayerTableOnDisk;
+        if (wish === false || this.sources.some((s) => s.readSync === undefined))
+            return -1;
+        if (wish === true)
+            return 0;
+        const cheap = this.sources.every((s) => s.rows);
+        if (this.gpu === undefined)
+            return cheap ? 0 : 1024;
+        return !cheap ? 8192 : isSmallDevice() ? 0 : 3072;
     }
 
     private plan(): PlanItem[] {
@@ -278,6 +289,11 @@ export class Engine {
             await Promise.all(this.sources.map((s) => s.close().catch(() => undefined)));
         }
     }
+}
+
+function isSmallDevice(): boolean {
+    const { deviceMemory, userAgent } = (globalThis.navigator ?? {}) as { deviceMemory?: number; userAgent?: string };
+    return (deviceMemory ?? 8) <= 4 || /iPhone|iPad|Android/.test(userAgent ?? '');
 }
 
 async function makeGpu(options: EngineOptions): Promise<GpuBridge | undefined> {

@@ -1,0 +1,182 @@
+// The package in headless Chromium: golden tokens on the processor and on WebGPU, the worker, what happens when things are missing.
+import assert from 'node:assert/strict';
+import * as fs from 'node:fs';
+import * as path from 'node:path';
+import { after, before, test } from 'node:test';
+import { blank, fixtureModels, launch, openPage, serve } from '../helpers/browser.mjs';
+import { readTensors } from '../helpers/gguf.mjs';
+import { root } from '../helpers/load.mjs';
+
+let server, plainServer, browser, page;
+before(async () => {
+    server = await serve({ folders: [fixtureModels], extra: blank });
+    plainServer = await serve({ folders: [fixtureModels], isolated: false, extra: blank });
+    browser = await launch();
+    page = await openPage(browser.context, server.url);
+});
+after(async () => {
+    await browser?.close();
+    await server?.close();
+    await plainServer?.close();
+});
+
+function goldenOf(name) {
+    const t = readTensors(path.join(root, 'build/fixtures/text', `text-${name.replace(/^micro-e2b\..*/, 'micro-e2b.F32')}.gguf`));
+    return { prompt: [...t['prompt.ids'].values], greedy: [...t['greedy.ids'].values], margins: [...t['greedy.margin'].values] };
+}
+
+// The model's choice after the prompt and each beginning of the golden continuation.
+async function choices(target, name, options, golden) {
+    return target.evaluate(async ({ name, options, golden }) => {
+        const model = await window.carat.Carat.load(`/models/${name}.gguf`, options);
+        try {
+            const ids = [];
+            for (let i = 0; i < golden.greedy.length; i++)
+                for await (const event of model.generate([...golden.prompt, ...golden.greedy.slice(0, i)], { temperature: 0, max_tokens: 1, ignore_eos: true }))
+                    if (event.kind === 'token')
+                        ids.push(event.id);
+            return { ids, info: model.info };
+        } finally {
+            await model.close();
+        }
+    }, { name, options, golden });
+}
+
+const names = fs.readdirSync(fixtureModels).filter((n) => !/mmproj|single/.test(n)).map((n) => n.replace(/\.gguf$/, ''));
+for (const name of names)
+    for (const backend of ['cpu', 'webgpu'])
+        test(`${name} gives the golden tokens in Chromium on ${backend}`, async () => {
+            const golden = goldenOf(name);
+            const { ids, info } = await choices(page, name, { backend, threads: 2 }, golden);
+            assert.equal(info.backend, backend);
+            if (backend === 'cpu')
+                assert.notEqual(info.wasmVariant, 'simd');
+            const limit = /Q\d|IQ/.test(name) ? 1 : 0.5; // as the fixtures' README has it for rounded activations
+            golden.greedy.forEach((id, i) => { if (golden.margins[i] > limit) assert.equal(ids[i], id, `token ${i}, margin ${golden.margins[i]}`); });
+        });
+
+const chat = (target, options, request = {}) => target.evaluate(async ({ options, request }) => {
+    const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', options);
+    try {
+        const answer = await model.chat.completions.create({ messages: [{ role: 'user', content: 'Hi' }], temperature: 0, max_tokens: 8, ignore_eos: true, ...request });
+        return { info: model.info, text: answer.choices[0].message.content, usage: answer.usage };
+    } finally {
+        await model.close();
+    }
+}, { options, request });
+
+test('without cross-origin isolation one thread runs, and gives the same text', async () => {
+    const other = await openPage(browser.context, plainServer.url);
+    assert.equal(await other.evaluate(() => crossOriginIsolated), false);
+    const alone = await chat(other, { backend: 'cpu' });
+    assert.equal(alone.info.wasmVariant, 'simd');
+    assert.equal(alone.info.threads, 1);
+    assert.equal(alone.text, (await chat(page, { backend: 'cpu', threads: 1 })).text);
+    await other.close();
+});
+
+test('relaxed SIMD is taken where the browser has it', async () => {
+    const { info } = await chat(page, { backend: 'cpu', threads: 2 });
+    assert.equal(info.wasmVariant, 'relaxed');
+    assert.equal(info.threads, 2);
+});
+
+test('without a worker the engine runs in the page', async () => {
+    const { info, usage } = await chat(page, { backend: 'cpu', worker: false });
+    assert.equal(info.threads, 1);
+    assert.equal(usage.completion_tokens, 8);
+});
+
+test('without WebGPU "auto" takes the processor and "webgpu" says what is missing', async () => {
+    const other = await launch({ gpu: false });
+    try {
+        const bare = await openPage(other.context, server.url);
+        await bare.evaluate(() => Object.defineProperty(navigator, 'gpu', { value: undefined, configurable: true }));
+        const found = await bare.evaluate(() => window.carat.probe());
+        assert.equal(found.webgpu.available, false);
+        assert.equal(found.usable, true);
+        assert.match(found.problems.join(' '), /GPU/);
+        const error = await bare.evaluate(() => window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'webgpu', worker: false })
+            .then(() => null, (e) => ({ code: e.code, remedy: e.remedy })));
+        assert.equal(error.code, 'no_device');
+        assert.ok(error.remedy.length > 0);
+        assert.equal((await chat(bare, { backend: 'auto', worker: false })).info.backend, 'cpu');
+    } finally {
+        await other.close();
+    }
+});
+
+test('the page is never blocked for long while a model loads and answers in its worker', async () => {
+    const longest = await page.evaluate(async () => {
+        let last = performance.now(), longest = 0, running = true;
+        const tick = () => {
+            const now = performance.now();
+            longest = Math.max(longest, now - last);
+            last = now;
+            if (running)
+                channel.port2.postMessage(0);
+        };
+        const channel = new MessageChannel();
+        channel.port1.onmessage = tick;
+        const model = await window.carat.Carat.load('/models/micro-26b.BF16.gguf', { backend: 'cpu', threads: 1 });
+        last = performance.now();
+        longest = 0;
+        tick();
+        for await (const event of model.generate(Array.from({ length: 200 }, (_, i) => i + 3), { temperature: 0, max_tokens: 20, ignore_eos: true }))
+            void event;
+        running = false;
+        await model.close();
+        return longest;
+    });
+    assert.ok(longest < 100, `${longest} ms`); // 16 ms is what the design promises; the machine of the tests is shared
+});
+
+test('a lost device ends a generation with device_lost, and the model can be loaded again', async () => {
+    const result = await page.evaluate(async () => {
+        const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'webgpu' });
+        const ids = [2, 9, 4];
+        let code = 'none';
+        try {
+            let n = 0;
+            for await (const event of model.generate(ids, { temperature: 0, max_tokens: 200, ignore_eos: true }))
+                if (event.kind === 'token' && ++n === 3)
+                    await model.link.call('loseDevice', null);
+        } catch (error) {
+            code = error.code;
+        }
+        await model.close();
+        const again = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'webgpu' });
+        let tokens = 0;
+        for await (const event of again.generate(ids, { temperature: 0, max_tokens: 3, ignore_eos: true }))
+            tokens += event.kind === 'token';
+        await again.close();
+        return { code, tokens };
+    });
+    assert.deepEqual(result, { code: 'device_lost', tokens: 3 });
+});
+
+test('a stale WebAssembly module is refused', async () => {
+    const stale = await serve({ folders: [fixtureModels], extra: { ...blank, '/dist/carat-simd.wasm': (_q, response, headers) => {
+        // (module (func (export "wasm_interface") (result i32) i32.const 999))
+        const bytes = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 18, 1, 14, ...Buffer.from('wasm_interface'), 0, 0, 10, 7, 1, 5, 0, 65, 231, 7, 11];
+        response.writeHead(200, { ...headers, 'content-type': 'application/wasm' }).end(Buffer.from(bytes));
+    } } });
+    const other = await openPage(browser.context, stale.url);
+    const code = await other.evaluate(() => window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', threads: 1 }).then(() => 'loaded', (e) => e.code));
+    assert.equal(code, 'version_mismatch');
+    await other.close();
+    await stale.close();
+});
+
+test('the demo page loads a model by URL and streams an answer', async () => {
+    const demo = await browser.context.newPage();
+    await demo.goto(server.url);
+    await demo.fill('#url', 'models/tiny-e2b.Q8_0.gguf');
+    await demo.selectOption('#backend', 'cpu');
+    await demo.click('#open');
+    await demo.waitForFunction(() => !document.getElementById('asking').disabled, undefined, { timeout: 60_000 });
+    await demo.fill('#message', 'Hi');
+    await demo.click('#send');
+    await demo.waitForFunction(() => document.getElementById('speed').textContent.includes('tokens'), undefined, { timeout: 60_000 });
+    await demo.close();
+});
