@@ -46,7 +46,7 @@ static void norm(const struct tower_list *t, const char *name, uint32_t layer, u
 static void list_vision(const struct tower_list *t)
 {
     const struct synth_model *m = &t->synth->model;
-    uint64_t w = m->v_width;
+    uint64_t w = m->v_width, head = w / m->v_heads;
     synth_add(t->list, "v.patch_embd.weight", 0, GGUF_TYPE_F16, SYNTH_MATRIX, 1 / sqrtf(PATCH * PATCH * 3), PATCH, PATCH, 3);
     struct synth_tensor *patch = &t->list->tensors[t->list->n_tensors - 1];
     patch->n_dims = 4;
@@ -62,9 +62,8 @@ static void list_vision(const struct tower_list *t)
         linear(t, "v.blk.%u.attn_k", l, w, w);
         linear(t, "v.blk.%u.attn_v", l, w, w);
         linear(t, "v.blk.%u.attn_out", l, w, w);
-        norm(t, "v.blk.%u.attn_q_norm.weight", l, w / m->v_heads);
-        synth_add(t->list, "v.blk.%u.attn_k_norm.weight", l, GGUF_TYPE_F32, SYNTH_NORM, 2 / sqrtf((float)(w / m->v_heads)),
-            w / m->v_heads, 0, 0);
+        norm(t, "v.blk.%u.attn_q_norm.weight", l, head);
+        synth_add(t->list, "v.blk.%u.attn_k_norm.weight", l, GGUF_TYPE_F32, SYNTH_NORM, 2 / sqrtf((float)head), head, 0, 0);
         norm(t, "v.blk.%u.attn_post_norm.weight", l, w);
         norm(t, "v.blk.%u.ln2.weight", l, w);
         linear(t, "v.blk.%u.ffn_gate", l, w, m->v_ff);

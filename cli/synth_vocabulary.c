@@ -14,14 +14,14 @@ enum { FIRST_NEWLINES = 107, NEWLINE_RUNS = 31, FIRST_BYTE = 238, FIRST_CHARACTE
 enum { TYPE_NORMAL = 1, TYPE_CONTROL = 3, TYPE_USER_DEFINED = 4, TYPE_BYTE = 6 };
 
 static const struct {
-    uint32_t id;
     const char *text;
+    uint32_t id;
     uint8_t type;
-} markers[] = {{0, "<pad>", 3}, {1, "<eos>", 3}, {2, "<bos>", 3}, {3, "<unk>", 3}, {4, "<mask>", 3}, {5, "[multimodal]", 1},
-    {46, "<|tool>", 3}, {47, "<tool|>", 3}, {48, "<|tool_call>", 4}, {49, "<tool_call|>", 4}, {50, "<|tool_response>", 4},
-    {51, "<tool_response|>", 4}, {52, "<|\"|>", 4}, {98, "<|think|>", 3}, {100, "<|channel>", 4}, {101, "<channel|>", 4},
-    {105, "<|turn>", 3}, {106, "<turn|>", 3}, {255999, "<|image>", 3}, {256000, "<|audio>", 3}, {258880, "<|image|>", 3},
-    {258881, "<|audio|>", 3}, {258882, "<image|>", 3}, {258883, "<audio|>", 3}, {258884, "<|video|>", 3}};
+} markers[] = {{"<pad>", 0, 3}, {"<eos>", 1, 3}, {"<bos>", 2, 3}, {"<unk>", 3, 3}, {"<mask>", 4, 3}, {"[multimodal]", 5, 1},
+    {"<|tool>", 46, 3}, {"<tool|>", 47, 3}, {"<|tool_call>", 48, 4}, {"<tool_call|>", 49, 4}, {"<|tool_response>", 50, 4},
+    {"<tool_response|>", 51, 4}, {"<|\"|>", 52, 4}, {"<|think|>", 98, 3}, {"<|channel>", 100, 4}, {"<channel|>", 101, 4},
+    {"<|turn>", 105, 3}, {"<turn|>", 106, 3}, {"<|image>", 255999, 3}, {"<|audio>", 256000, 3}, {"<|image|>", 258880, 3},
+    {"<|audio|>", 258881, 3}, {"<image|>", 258882, 3}, {"<audio|>", 258883, 3}, {"<|video|>", 258884, 3}};
 enum { N_MARKERS = sizeof markers / sizeof markers[0], N_LATE_MARKERS = 7 };
 
 struct vocabulary {
@@ -85,17 +85,17 @@ static uint32_t next_free(const struct vocabulary *v, uint32_t id)
     return id;
 }
 
-static void give_words(struct vocabulary *v)
+static bool give_words(struct vocabulary *v)
 {
     char text[TEXT_BYTES];
     uint32_t id = next_free(v, FIRST_CHARACTER);
     uint32_t *order = malloc(v->n * sizeof *order); // words so far, shortest first
     if (order == NULL)
-        return;
+        return false;
     uint32_t n_words = 0;
     give(v, id, "\xe2\x96\x81", TYPE_NORMAL);
     order[n_words++] = id;
-    for (char letter = 'a'; letter <= 'z'; letter++) {
+    for (int letter = 'a'; letter <= 'z'; letter++) {
         id = next_free(v, id);
         snprintf(text, sizeof text, "%c", letter);
         give(v, id, text, TYPE_NORMAL);
@@ -108,8 +108,8 @@ static void give_words(struct vocabulary *v)
             give(v, id, text, TYPE_NORMAL);
     }
     for (uint32_t w = 0; w < n_words; w++) {
-        for (char letter = 'a'; letter <= 'z' && (id = next_free(v, id)) < v->n; letter++) {
-            const char *left = v->texts[order[w]], right[2] = {letter, '\0'};
+        for (int letter = 'a'; letter <= 'z' && (id = next_free(v, id)) < v->n; letter++) {
+            const char *left = v->texts[order[w]], right[2] = {(char)letter, '\0'};
             snprintf(text, sizeof text, "%.40s%c", left, letter);
             give(v, id, text, TYPE_NORMAL);
             order[n_words++] = id;
@@ -121,9 +121,10 @@ static void give_words(struct vocabulary *v)
         }
     }
     free(order);
+    return true;
 }
 
-static void make(struct vocabulary *v)
+static bool make(struct vocabulary *v)
 {
     char text[TEXT_BYTES];
     give_markers(v);
@@ -133,7 +134,7 @@ static void make(struct vocabulary *v)
         snprintf(text, sizeof text, "<unused%u>", n_unused++);
         give(v, id, text, TYPE_NORMAL);
     }
-    give_words(v);
+    return give_words(v);
 }
 
 static void write_text_array(
@@ -195,9 +196,8 @@ static bool make_vocabulary(const struct synth *synth, struct gguf_writer *w, st
     v.types = calloc(v.n, 1);
     v.merges = calloc(v.merge_capacity, sizeof *v.merges);
     bool ok = v.texts != NULL && v.types != NULL && v.merges != NULL;
-    if (ok)
-        make(&v);
-    else
+    ok = ok && make(&v);
+    if (!ok)
         fail(err, CARAT_NO_MEMORY, "no memory for a vocabulary of %u tokens", v.n);
     ok = ok && write_vocabulary(synth, &v, w, err);
     free(v.texts);

@@ -31,7 +31,7 @@ static bool index_tensors(struct gguf_file *file, struct carat_error *err)
     if (n_tensors > GGUF_MAX_TENSORS)
         return fail(err, CARAT_BAD_FILE, "%llu tensors in all parts, at most %d are allowed", (unsigned long long)n_tensors,
             GGUF_MAX_TENSORS);
-    file->tensors = calloc(n_tensors + 1, sizeof *file->tensors);
+    file->tensors = (const struct gguf_tensor **)calloc(n_tensors + 1, sizeof *file->tensors);
     if (file->tensors == NULL)
         return fail(
             err, CARAT_NO_MEMORY, "no memory for a table of %llu tensors; close other programs", (unsigned long long)n_tensors);
@@ -40,7 +40,7 @@ static bool index_tensors(struct gguf_file *file, struct carat_error *err)
             file->tensors[file->n_tensors++] = &file->parts[p].tensors[i];
     }
     uint32_t twice;
-    if (name_table_build(&file->names, file->tensors, file->n_tensors, tensor_name, &twice))
+    if (name_table_build(&file->names, (const void *)file->tensors, file->n_tensors, tensor_name, &twice))
         return true;
     if (twice == file->n_tensors)
         return fail(err, CARAT_NO_MEMORY, "no memory for a table of %u tensors; close other programs", file->n_tensors);
@@ -119,7 +119,7 @@ void gguf_close(struct gguf_file *file)
         gguf_source_close(source);
     }
     name_table_free(&file->names);
-    free(file->tensors);
+    free((void *)file->tensors);
     free(file->parts);
     free(file);
 }
@@ -201,7 +201,7 @@ bool gguf_u64(const struct gguf_file *file, const char *key, uint64_t *out, stru
 
 bool gguf_u32(const struct gguf_file *file, const char *key, uint32_t *out, struct carat_error *err)
 {
-    uint64_t wide;
+    uint64_t wide = 0;
     if (!gguf_u64(file, key, &wide, err))
         return false;
     if (wide > UINT32_MAX)
@@ -322,7 +322,7 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf_file *file, uint64_t 
 
 const struct gguf_tensor *gguf_find_tensor(const struct gguf_file *file, const char *name)
 {
-    uint32_t index = name_table_find(&file->names, file->tensors, tensor_name, name);
+    uint32_t index = name_table_find(&file->names, (const void *)file->tensors, tensor_name, name);
     return index != UINT32_MAX ? file->tensors[index] : NULL;
 }
 

@@ -172,7 +172,7 @@ static bool take_layer(const char *store, const struct json_value *layer, struct
     if (strcmp(kind, "tensor") == 0)
         return fail(err, CARAT_UNSUPPORTED, "the model is stored as single tensors, not as GGUF; pull a GGUF variant");
     if (strcmp(kind, "projector") == 0) {
-        char **grown = realloc(model->projector_paths, (model->n_projectors + 1) * sizeof *grown);
+        char **grown = (char **)realloc((void *)model->projector_paths, (model->n_projectors + 1) * sizeof *grown);
         if (grown == NULL)
             return fail(err, CARAT_NO_MEMORY, "no memory for a path");
         model->projector_paths = grown;
@@ -253,7 +253,7 @@ void ollama_model_free(struct ollama_model *model)
 {
     for (size_t i = 0; i < model->n_projectors; i++)
         free(model->projector_paths[i]);
-    free(model->projector_paths);
+    free((void *)model->projector_paths);
     free(model->name);
     free(model->digest);
     free(model->model_path);

@@ -43,14 +43,14 @@ static bool open_parts(
 
 static bool open_split(char *name, char *suffix, unsigned count, struct gguf_file **out, struct carat_error *err)
 {
-    struct gguf_source **parts = calloc(count, sizeof(struct gguf_source *));
+    struct gguf_source **parts = (struct gguf_source **)calloc(count, sizeof(struct gguf_source *));
     if (parts == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory to open %u files", count);
     unsigned n_opened = 0;
     bool ok = open_parts(name, suffix, count, parts, &n_opened, err) && gguf_open(parts, count, out, err);
     for (unsigned p = 0; !ok && p < n_opened; p++)
         gguf_source_close(parts[p]);
-    free(parts);
+    free((void *)parts);
     return ok;
 }
 

@@ -407,19 +407,19 @@ static bool check_overlaps(struct reader *r)
     struct gguf_part *part = r->part;
     if (part->n_tensors < 2)
         return true;
-    const struct gguf_tensor **order = malloc(part->n_tensors * sizeof(struct gguf_tensor *));
+    const struct gguf_tensor **order = (const struct gguf_tensor **)malloc(part->n_tensors * sizeof(struct gguf_tensor *));
     if (order == NULL)
         return fail_memory(r);
     for (uint32_t i = 0; i < part->n_tensors; i++)
         order[i] = &part->tensors[i];
-    qsort(order, part->n_tensors, sizeof(struct gguf_tensor *), compare_offsets);
+    qsort((void *)order, part->n_tensors, sizeof(struct gguf_tensor *), compare_offsets);
     bool ok = true;
     for (uint32_t i = 1; ok && i < part->n_tensors; i++) {
         if (order[i]->offset < order[i - 1]->offset + order[i - 1]->n_bytes)
             ok = fail(
                 r->err, CARAT_BAD_FILE, "tensors '%s' and '%s' overlap; the file is damaged", order[i - 1]->name, order[i]->name);
     }
-    free(order);
+    free((void *)order);
     return ok;
 }
 

@@ -175,7 +175,8 @@ static void refit_affine(struct affine_block *b)
 {
     double aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
     for (int i = 0; i < SUPER; i++) {
-        double a = (double)b->scale[i / SUB] * affine_code(b, i), c = -(double)b->minimum[i / SUB], x = b->x[i];
+        int sub = i / SUB;
+        double a = (double)(b->scale[sub] * affine_code(b, i)), c = -(double)b->minimum[sub], x = b->x[i];
         aa += a * a, ab += a * c, bb += c * c, ax += a * x, bx += c * x;
     }
     double determinant = aa * bb - ab * ab;
@@ -339,7 +340,8 @@ static float improve_symmetric(struct symmetric_block *b)
 
 static int symmetric_code(const struct symmetric_block *b, int i)
 {
-    float s = b->d * (float)b->scale[i / SUB_6];
+    int sub = i / SUB_6;
+    float s = b->d * (float)b->scale[sub];
     return s != 0 ? round_and_clamp(b->x[i] / s, -HALF_6, HALF_6 - 1) : 0;
 }
 
@@ -347,7 +349,8 @@ static void refit_symmetric(struct symmetric_block *b)
 {
     double aa = 0, ax = 0;
     for (int i = 0; i < SUPER; i++) {
-        double a = (double)b->scale[i / SUB_6] * symmetric_code(b, i);
+        int sub = i / SUB_6;
+        double a = (double)(b->scale[sub] * symmetric_code(b, i));
         aa += a * a, ax += a * b->x[i];
     }
     if (aa > 0 && ax != 0)

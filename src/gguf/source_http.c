@@ -109,7 +109,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *context)
         transfer->is_encoded = true;
     value = header_value(text, n_bytes, "etag");
     if (value != NULL && strlen(value) < TAG_BYTES)
-        strcpy(transfer->tag, value);
+        memcpy(transfer->tag, value, strlen(value) + 1);
     return n_bytes;
 }
 

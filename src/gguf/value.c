@@ -24,7 +24,7 @@ static bool integer_at(const struct gguf_value *value, uint64_t i, uint64_t *bit
         wide = at[0];
         break;
     case GGUF_VALUE_I8:
-        wide = (int8_t)at[0];
+        wide = at[0] < 128 ? at[0] : at[0] - 256;
         break;
     case GGUF_VALUE_U16:
         wide = load_u16(at);

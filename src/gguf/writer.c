@@ -220,7 +220,7 @@ static bool tensor_bytes(
 
 bool gguf_declare(struct gguf_writer *w, const char *name, enum gguf_type type, uint32_t n_dims, const uint64_t *ne)
 {
-    uint64_t n_bytes;
+    uint64_t n_bytes = 0;
     if (is_ok(w) && w->header_written)
         return fail(&w->error, CARAT_BAD_ARGUMENT, "tensor '%s' is declared after data was written", name);
     if (!is_ok(w) || !tensor_bytes(w, name, type, n_dims, ne, &n_bytes))

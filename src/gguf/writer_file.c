@@ -70,8 +70,7 @@ static struct file_target *file_target_new(const char *path, struct carat_error 
         fail(err, CARAT_NO_MEMORY, "no memory to write %s", path);
         return NULL;
     }
-    memcpy(file->part_path, path, n);
-    memcpy(file->part_path + n, ".part", sizeof ".part");
+    snprintf(file->part_path, n + sizeof ".part", "%s.part", path);
     file->file = fopen(file->part_path, "wb");
     if (file->file == NULL) {
         fail(err, CARAT_IO, "cannot create %s: %s", file->part_path, strerror(errno));
