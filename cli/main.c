@@ -20,6 +20,7 @@ static const struct {
     {"run", command_run, "answer one prompt"},
     {"chat", command_chat, "a conversation in the terminal"},
     {"dump", command_dump, "write the logits or hidden states of token ids to a file"},
+    {"serve", command_serve, "serve the app and an OpenAI-compatible API"},
     {"eval", command_eval, "measure a model's accuracy on held-out items"},
     {"bench", command_bench, "measure tokens per second"},
     {"tokenize", command_tokenize, "print the token ids of a text"},
