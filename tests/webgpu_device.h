@@ -1,11 +1,8 @@
 // webgpu_device.h: the GPU backend and the reference side by side, for the tests of the GPU.
-//
-// Where no Vulkan driver is set up, SwiftShader from Debian's chromium package serves (software, so it runs anywhere).
 
 #ifndef CARAT_TESTS_WEBGPU_DEVICE_H
 #define CARAT_TESTS_WEBGPU_DEVICE_H
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <setjmp.h>
 
@@ -22,17 +18,14 @@
 #include "ops/ops.h"
 #include "ref/ref.h"
 #include "webgpu/webgpu_ops.h"
+#include "webgpu_driver.h"
 
 #include <cmocka.h> // last: it has a macro called fail
 
 // The GPU backend, or a failed test that says how to get one.
 static inline struct ops *open_gpu(const struct webgpu_options *options)
 {
-    static const char driver[] = "/usr/lib/chromium/vk_swiftshader_icd.json";
-    if (getenv("VK_ICD_FILENAMES") == NULL && getenv("VK_DRIVER_FILES") == NULL && access(driver, R_OK) == 0) {
-        setenv("VK_ICD_FILENAMES", driver, 1);
-        dlopen("/usr/lib/chromium/libvulkan.so.1", RTLD_NOW | RTLD_GLOBAL); // found again by its name
-    }
+    use_software_driver();
     struct carat_error err = {0};
     struct ops *ops = webgpu_ops_new(options, &err);
     if (ops == NULL)

@@ -81,6 +81,8 @@ void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a
     struct webgpu *gpu = webgpu_of(ops);
     webgpu_join_pieces(gpu);
     prepare(gpu, qkv, a);
+    if (a->n_heads == 0)
+        return;
     uint32_t n_rows = (uint32_t)qkv.n_rows, n_heads = (uint32_t)a->n_heads;
     uint32_t n_keys = most_keys(a, n_rows);
     uint32_t piece = piece_length(a, n_rows, n_keys);

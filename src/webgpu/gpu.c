@@ -158,7 +158,7 @@ bool gpu_take_error(struct gpu *gpu, struct carat_error *err)
 
 // --- device -------------------------------------------------------------------------------------------------------------------
 
-static bool device_from_host(struct gpu *gpu, struct carat_error *err);
+static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_error *err);
 
 static bool make_queue(struct gpu *gpu, struct carat_error *err)
 {
@@ -174,7 +174,7 @@ static bool make_queue(struct gpu *gpu, struct carat_error *err)
     return true;
 }
 
-struct gpu *gpu_new(struct carat_error *err)
+struct gpu *gpu_new(bool hardware_only, struct carat_error *err)
 {
     struct gpu *gpu = calloc(1, sizeof *gpu);
     if (gpu == NULL) {
@@ -182,7 +182,7 @@ struct gpu *gpu_new(struct carat_error *err)
         return NULL;
     }
     gpu->next_id = 1;
-    if (!device_from_host(gpu, err) || !make_queue(gpu, err)) {
+    if (!device_from_host(gpu, hardware_only, err) || !make_queue(gpu, err)) {
         gpu_free(gpu);
         return NULL;
     }
@@ -191,8 +191,9 @@ struct gpu *gpu_new(struct carat_error *err)
 
 #ifdef __wasm__
 
-static bool device_from_host(struct gpu *gpu, struct carat_error *err)
+static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_error *err)
 {
+    (void)hardware_only; // the host has chosen
     struct gpu_host_info info = {0};
     if (gpu_device_from_host(&info) == 0)
         return fail(err, CARAT_NO_DEVICE, "the browser offers no WebGPU device; use the CPU path");
@@ -270,7 +271,7 @@ static void describe(struct gpu *gpu, const WGPUAdapterInfo *info)
     gpu->limits.subgroup_max = info->subgroupMaxSize;
 }
 
-static bool device_from_host(struct gpu *gpu, struct carat_error *err)
+static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_error *err)
 {
     wgpuSetLogLevel(WGPULogLevel_Off);
     WGPUInstanceExtras extras = {.chain = {.sType = (WGPUSType)WGPUSType_InstanceExtras}, .backends = WGPUInstanceBackend_Primary};
@@ -283,7 +284,10 @@ static bool device_from_host(struct gpu *gpu, struct carat_error *err)
     WGPUAdapterInfo info = {0};
     wgpuAdapterGetInfo(gpu->adapter, &info);
     describe(gpu, &info);
+    bool is_software = info.adapterType == WGPUAdapterType_CPU;
     wgpuAdapterInfoFreeMembers(info);
+    if (hardware_only && is_software)
+        return fail(err, CARAT_NO_DEVICE, "the only GPU adapter is the software renderer '%s'; use --backend cpu", gpu->name);
 
     const char *wish = getenv("CARAT_GPU_LIMITS");
     bool plain = wish != NULL && strcmp(wish, "default") == 0;

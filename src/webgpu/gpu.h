@@ -60,8 +60,8 @@ __attribute__((import_module("env"), import_name("gpu_error_from_host"))) uint32
 // --- device -------------------------------------------------------------------------------------------------------------------
 
 // Natively finds an adapter (a discrete card before others) and makes a device with its best limits; CARAT_NO_DEVICE when there
-// is none. The environment variable CARAT_GPU_LIMITS=default keeps WebGPU's default limits and no features (for tests).
-struct gpu *gpu_new(struct carat_error *err);
+// is none, or, with hardware_only, only a software renderer. The environment variable CARAT_GPU_LIMITS=default keeps WebGPU's default limits and no features (for tests).
+struct gpu *gpu_new(bool hardware_only, struct carat_error *err);
 void gpu_free(struct gpu *gpu); // NULL is allowed
 
 const struct gpu_limits *gpu_limits(const struct gpu *gpu);

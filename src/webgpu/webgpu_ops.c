@@ -210,7 +210,7 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     if (options != NULL)
         gpu->options = *options;
     gpu->ops.max_batch = gpu->options.max_batch > 0 ? gpu->options.max_batch : 512;
-    gpu->gpu = gpu_new(err);
+    gpu->gpu = gpu_new(gpu->options.hardware_only, err);
     gpu->kernels = gpu->gpu != NULL ? kernel_table_new(err) : NULL;
     if (gpu->kernels == NULL) {
         free_ops(&gpu->ops);
