@@ -195,11 +195,20 @@ static bool goes_unread(const struct weight *weight)
     return weight->home == WEIGHT_DEVICE && weight->n_bytes % 4 == 0 && (weight->n_out > 1 || weight->n_slices > 1);
 }
 
-// The lines are the result; returns how many, -1 on failure.
-EXPORT(wasm_plan) int wasm_plan(const struct carat_model *model);
-int wasm_plan(const struct carat_model *model)
+// The plan of the text model: placed by wasm_open.
+EXPORT(wasm_text_plan) struct plan *wasm_text_plan(struct carat_model *model);
+struct plan *wasm_text_plan(struct carat_model *model)
 {
-    const struct plan *plan = &model->plan;
+    return &model->plan;
+}
+
+// The lines of a plan are the result; returns how many, -1 on failure.
+EXPORT(wasm_plan) int wasm_plan(const struct carat_model *model, const struct plan *plan);
+int wasm_plan(const struct carat_model *model, const struct plan *plan)
+{
+    // A tower's plan knows one file only, which may be the projector: the last of the host's parts.
+    bool is_projector = plan->n_files > 0 && plan->files[0] == model->projector && model->projector != NULL;
+    uint32_t first_part = is_projector ? gguf_part_count(model->file) : 0;
     struct plan_line *lines = calloc(plan->n_items + 1, sizeof *lines);
     if (lines == NULL) {
         fail(&error, CARAT_NO_MEMORY, "no memory for a list of %zu weights", plan->n_items);
@@ -212,7 +221,7 @@ int wasm_plan(const struct carat_model *model)
             continue;
         lines[n++] = (struct plan_line){
             .index = (double)i,
-            .part = item->weight->file_part,
+            .part = first_part + item->weight->file_part,
             .offset = (double)item->weight->file_offset,
             .n_bytes = (double)item->weight->n_bytes,
             .direct = goes_unread(item->weight),
@@ -223,10 +232,10 @@ int wasm_plan(const struct carat_model *model)
 }
 
 EXPORT(wasm_plan_write)
-int wasm_plan_write(struct carat_model *model, size_t index, double offset, const void *bytes, size_t n_bytes);
-int wasm_plan_write(struct carat_model *model, size_t index, double offset, const void *bytes, size_t n_bytes)
+int wasm_plan_write(struct carat_model *model, struct plan *plan, size_t index, double offset, const void *bytes, size_t n_bytes);
+int wasm_plan_write(struct carat_model *model, struct plan *plan, size_t index, double offset, const void *bytes, size_t n_bytes)
 {
-    return plan_write(&model->plan, model->ops, index, (uint64_t)offset, bytes, n_bytes, &error);
+    return plan_write(plan, model->ops, index, (uint64_t)offset, bytes, n_bytes, &error);
 }
 
 EXPORT(wasm_ready) int wasm_ready(struct carat_model *model);
@@ -234,6 +243,75 @@ int wasm_ready(struct carat_model *model)
 {
     return plan_finish(&model->plan, model->ops, &error) && model_ready(model, &error);
 }
+
+// --- towers -------------------------------------------------------------------------------------------------------------------
+
+// kind: enum tower_kind. 1 when the tower is there and its weights are not.
+EXPORT(wasm_tower_wanted) int wasm_tower_wanted(const struct carat_model *model, int kind);
+int wasm_tower_wanted(const struct carat_model *model, int kind)
+{
+    return model->towers != NULL && towers_has(model->towers, (enum tower_kind)kind) &&
+           !towers_loaded(model->towers, (enum tower_kind)kind);
+}
+
+// Makes room for the weights and gives the plan that brings them; NULL on failure. wasm_tower_ready ends it.
+EXPORT(wasm_tower_plan) struct plan *wasm_tower_plan(struct carat_model *model, int kind);
+struct plan *wasm_tower_plan(struct carat_model *model, int kind)
+{
+    struct plan *plan = towers_plan(model->towers, (enum tower_kind)kind);
+    return plan_place(plan, model->ops, &error) ? plan : NULL;
+}
+
+EXPORT(wasm_tower_ready) int wasm_tower_ready(struct carat_model *model, int kind);
+int wasm_tower_ready(struct carat_model *model, int kind)
+{
+    if (!plan_finish(towers_plan(model->towers, (enum tower_kind)kind), model->ops, &error))
+        return 0;
+    towers_ready(model->towers, (enum tower_kind)kind);
+    return 1;
+}
+
+// Gives the weights back, also those that were brought in part. They come again when they are needed.
+EXPORT(wasm_tower_release) void wasm_tower_release(struct carat_model *model, int kind);
+void wasm_tower_release(struct carat_model *model, int kind)
+{
+    if (model->towers == NULL || !towers_has(model->towers, (enum tower_kind)kind))
+        return;
+    if (towers_loaded(model->towers, (enum tower_kind)kind))
+        towers_release(model->towers, (enum tower_kind)kind);
+    else if (towers_plan(model->towers, (enum tower_kind)kind)->placed)
+        plan_unload(towers_plan(model->towers, (enum tower_kind)kind), model->ops);
+}
+
+// --- adapters -----------------------------------------------------------------------------------------------------------------
+
+// Adds an adapter: a GGUF or safetensors file in memory, config: adapter_config.json for PEFT's, or NULL. The number of matched
+// weights, or 0 on failure.
+EXPORT(wasm_adapter_load)
+int wasm_adapter_load(
+    struct carat_model *model, const void *bytes, size_t n_bytes, const char *config, size_t n_config, float scale);
+int wasm_adapter_load(
+    struct carat_model *model, const void *bytes, size_t n_bytes, const char *config, size_t n_config, float scale)
+{
+    struct gguf_source *source = gguf_source_memory(bytes, n_bytes, "the adapter", &error);
+    struct adapter *adapter = NULL;
+    if (source == NULL)
+        return 0;
+    bool ok = adapter_load(model->ops, model->text, source, config, n_config, &adapter, &error);
+    gguf_source_close(source);
+    if (!ok)
+        return 0;
+    int n_matched = adapter_pair_count(adapter);
+    return model_attach(model, adapter, scale, &error) ? n_matched : 0;
+}
+
+EXPORT(wasm_adapters_clear) void wasm_adapters_clear(struct carat_model *model);
+void wasm_adapters_clear(struct carat_model *model)
+{
+    carat_adapters_clear(model);
+}
+
+// --- what a model is ----------------------------------------------------------------------------------------------------------
 
 static void write_text_member(struct json_writer *json, const char *name, const char *text)
 {
@@ -369,10 +447,18 @@ static struct flat_event {
     int32_t n_prompt, n_prompt_cached, n_generated;
     const int32_t *ids;
     int32_t n_ids;
-    double prompt_ms, generate_ms, encode_ms;
+    double prompt_ms, generate_ms, encode_ms, dispatches_per_token;
 } flat;
 
 _Static_assert(offsetof(struct flat_event, prompt_ms) == 56, "readEvent reads the doubles from here");
+
+// The order that engine.ts knows.
+_Static_assert(CARAT_EVENT_ENCODING == 0 && CARAT_EVENT_PROGRESS == 1 && CARAT_EVENT_TOKEN == 2 && CARAT_EVENT_CONTENT == 3 &&
+                   CARAT_EVENT_REASONING == 4 && CARAT_EVENT_TOOL_CALL == 5 && CARAT_EVENT_FINISH == 6,
+    "enum Kind of engine.ts must follow");
+_Static_assert(CARAT_DONE == 0 && CARAT_EVENT == 1 && CARAT_PENDING == 2 && CARAT_FAILED == 3, "enum Status likewise");
+_Static_assert(
+    CARAT_FINISH_STOP == 1 && CARAT_FINISH_CANCELLED == 4 && CARAT_BAD_NUMBER == 11, "the lists of engine.ts, errors.ts");
 
 static void flatten(const struct carat_event *event)
 {
@@ -394,6 +480,7 @@ static void flatten(const struct carat_event *event)
         .prompt_ms = event->usage.prompt_ms,
         .generate_ms = event->usage.generate_ms,
         .encode_ms = event->usage.encode_ms,
+        .dispatches_per_token = event->usage.dispatches_per_token,
     };
 }
 
@@ -424,15 +511,17 @@ int wasm_chat_next(struct carat_session *session)
 
 // request: a chat request (terminated JSON) whose sampling and limits count; its messages are not looked at.
 EXPORT(wasm_generate_begin)
-int wasm_generate_begin(struct carat_session *session, const int32_t *ids, int n, const char *text);
-int wasm_generate_begin(struct carat_session *session, const int32_t *ids, int n, const char *text)
+int wasm_generate_begin(
+    struct carat_session *session, const int32_t *ids, int n, const char *text, const struct carat_media *media, int n_media);
+int wasm_generate_begin(
+    struct carat_session *session, const int32_t *ids, int n, const char *text, const struct carat_media *media, int n_media)
 {
     struct carat_sampling defaults;
     carat_sampling_default(&defaults);
     struct request request;
     if (!request_parse(text, &defaults, &request, &error))
         return 0;
-    bool ok = carat_generate_begin(session, ids, n, NULL, 0, &request.generate, &error);
+    bool ok = carat_generate_begin(session, ids, n, media, n_media, &request.generate, &error);
     request_free(&request);
     return ok;
 }

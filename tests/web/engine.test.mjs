@@ -185,6 +185,74 @@ test('a context that is too small for the prompt is an error with the numbers', 
         (e) => e.code === 'context_full' && /64/.test(e.message));
 }));
 
+// --- images, sounds, adapters -----------------------------------------------------------------------------------------------------
+
+const mediaFixture = (name) => readTensors(path.join(root, 'build/fixtures/media', `${name}.gguf`));
+
+// The media that a golden prompt lists, from the pictures and sounds that are stored.
+function mediaOf(golden) {
+    return golden.texts['golden.media'].map((item) => {
+        const [kind, name] = item.split(':');
+        if (kind === 'audio')
+            return { kind, samples: Float32Array.from(mediaFixture(`audio-tiny-mm-${name}`).pcm.values, (v) => v / 32768) };
+        const raw = mediaFixture(`vision-tiny-mm-${name}`).raw;
+        return raw && { kind, rgb: raw.values, width: raw.shape[1], height: raw.shape[2], tokens: 70 };
+    });
+}
+
+for (const name of ['tiny-mm-image', 'tiny-mm-audio', 'tiny-mm-image-audio', 'tiny-mm-two-images', 'tiny-mm-single-image-audio'])
+    for (const backend of ['cpu', 'webgpu'])
+        test(`the prompt ${name} is answered as the golden logits say on ${backend}`, { skip: backend === 'webgpu' && gpu === undefined }, async (t) => {
+            const golden = mediaFixture(`prompt-${name}`);
+            const media = mediaOf(golden);
+            if (media.includes(undefined))
+                return t.skip('the picture is given by a formula only');
+            const single = name.includes('single');
+            const options = { backend, exact: true, ...(!single && { projector: model('tiny-mm.mmproj-F16') }) };
+            await withModel(single ? 'tiny-mm.single-Q4_K_M' : golden.texts['golden.file'].replace('.gguf', ''), options, async (carat) => {
+                const row = golden.logits.values.slice(-golden.logits.shape[0]);
+                const ranked = [...row.keys()].sort((a, b) => row[b] - row[a]);
+                assert.ok(row[ranked[0]] - row[ranked[1]] > 0.2, 'the golden choice is clear');
+                const events = [];
+                for await (const event of carat.generate(golden.ids.values, { temperature: 0, max_tokens: 1, ignore_eos: true, media }))
+                    events.push(event);
+                assert.equal(events.find((e) => e.kind === 'token').id, ranked[0]);
+                assert.ok(events.some((e) => e.kind === 'encoding'), 'progress of the encoding is told');
+            });
+        });
+
+test('a picture in a chat counts as its soft tokens, and the same picture again is not computed again', () =>
+    withModel('tiny-e2b.Q8_0', { backend: 'cpu', projector: model('tiny-mm.mmproj-F16') }, async (carat) => {
+        assert.equal(carat.info.hasVision, true);
+        const raw = mediaFixture('vision-tiny-mm-landscape').raw;
+        const media = [{ kind: 'image', rgb: raw.values, width: raw.shape[1], height: raw.shape[2], tokens: 70 }];
+        const { session } = await carat.newEngineSession();
+        const request = JSON.stringify({ messages: [{ role: 'user', content: [{ type: 'image', media: 0 }, { type: 'text', text: 'What is it?' }] }], max_tokens: 3, temperature: 0, ignore_eos: true });
+        const finishes = [];
+        for (let i = 0; i < 2; i++)
+            for await (const event of carat.link.stream('chat', { session, request, media }))
+                if (event.kind === 'finish')
+                    finishes.push(event);
+        assert.ok(finishes[0].promptTokens > 60);
+        assert.ok(finishes[1].cachedTokens > 60);
+    }));
+
+test('an adapter changes the logits as the goldens say, and clearing it brings the model back', () =>
+    withModel('micro-e2b.F32', { backend: 'cpu', exact: true }, async (carat) => {
+        const golden = readTensors(path.join(root, 'build/fixtures/lora/lora-micro-e2b.gguf'));
+        const last = (tensor) => { const row = tensor.values.slice(-tensor.shape[0]); return row.indexOf(Math.max(...row)); };
+        const ids = golden['prompt.ids'].values;
+        assert.equal(await argmaxAfter(carat, ids), last(golden['prompt.logits_base']));
+        const n = await carat.loadAdapter(fs.readFileSync(path.join(root, 'build/fixtures/lora/lora-micro-e2b.adapter-F32.gguf')));
+        assert.ok(n > 0);
+        assert.equal(await argmaxAfter(carat, ids), last(golden['prompt.logits']));
+        await carat.clearAdapters();
+        assert.equal(await argmaxAfter(carat, ids), last(golden['prompt.logits_base']));
+        const peft = path.join(root, 'build/fixtures/lora/lora-micro-e2b');
+        await carat.loadAdapter(fs.readFileSync(path.join(peft, 'adapter_model.safetensors')), { config: fs.readFileSync(path.join(peft, 'adapter_config.json'), 'utf8') });
+        assert.equal(await argmaxAfter(carat, ids), last(golden['prompt.logits']));
+    }));
+
 test('a model of the text fixtures refuses an image politely', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
     await assert.rejects(carat.link.stream('chat', { session: (await carat.newEngineSession()).session,
         request: JSON.stringify({ messages: [{ role: 'user', content: [{ type: 'image', media: 0 }, { type: 'text', text: 'What is it?' }] }] }),

@@ -8,7 +8,7 @@ import type { HostOptions, PlainSource } from './host';
 import { gatherMedia } from './media';
 import { PromptSession, type PromptSessionOptions } from './prompt-session';
 import type {
-    ChatChunk, ChatCompletion, ChatRequest, EngineEvent, FinishReason, GenerateOptions, LoadOptions, LoadProgress, ModelInfo, ModelSource,
+    ChatChunk, ChatCompletion, ChatRequest, EngineEvent, FinishReason, GenerateOptions, LoadOptions, LoadProgress, Media, ModelInfo, ModelSource,
     Timings, TokenLogprob, ToolCall, Usage,
 } from './types';
 
@@ -78,12 +78,13 @@ export class Carat {
     }
 
     // Continues a sequence of token ids (the BOS token included). What earlier calls have in common is not computed again.
-    generate(ids: ArrayLike<number>, options: GenerateOptions & { signal?: AbortSignal } = {}): AsyncIterableIterator<EngineEvent> {
-        const { signal, ...rest } = options;
+    // A run of media placeholders in the ids stands for one of `media`.
+    generate(ids: ArrayLike<number>, options: GenerateOptions & { signal?: AbortSignal; media?: Media[] } = {}): AsyncIterableIterator<EngineEvent> {
+        const { signal, media = [], ...rest } = options;
         const shared = () => this.shared();
         const client = this.client;
         return (async function* () {
-            yield* client.stream<'generate', EngineEvent>('generate', { session: await shared(), ids: Array.from(ids), options: rest }, signal);
+            yield* client.stream<'generate', EngineEvent>('generate', { session: await shared(), ids: Array.from(ids), options: rest, media }, signal);
         })();
     }
 
@@ -94,6 +95,17 @@ export class Carat {
     detokenize(ids: ArrayLike<number>, options: { withSpecial?: boolean } = {}): Promise<string> {
         return this.client.call('detokenize', { ids: Array.from(ids), withSpecial: options.withSpecial ?? false });
     }
+
+    // Adds a LoRA adapter: a GGUF or safetensors file; PEFT's safetensors come with the text of their adapter_config.json. Adapters add
+    // up. The number of weights it changes.
+    async loadAdapter(file: Blob | ArrayBuffer | Uint8Array, options: { config?: string; scale?: number } = {}): Promise<number> {
+        const bytes = file instanceof Blob ? new Uint8Array(await file.arrayBuffer()) : file instanceof Uint8Array ? file : new Uint8Array(file);
+        return this.client.call('adapter.load', { bytes, scale: options.scale ?? 1, ...(options.config !== undefined && { config: options.config }) });
+    }
+    async clearAdapters(): Promise<void> { await this.client.call('adapter.clear', null); }
+
+    // Gives back the memory of a tower until the next image or sound.
+    async releaseTower(kind: 'vision' | 'audio'): Promise<void> { await this.client.call('tower.release', { kind }); }
 
     // Bytes of the module's memory (weights on the GPU are not in it).
     async memory(): Promise<{ wasmBytes: number }> { return this.client.call('memory', null); }
@@ -177,6 +189,8 @@ async function* chunksOf(events: AsyncGenerator<EngineEvent>, head: Head, includ
             yield chunk({ reasoning_content: event.text }, logprobsOf(event));
         else if (event.kind === 'progress')
             yield { ...head, object: 'chat.completion.chunk', choices: [], prompt_progress: { done: event.done, total: event.total } };
+        else if (event.kind === 'encoding')
+            yield { ...head, object: 'chat.completion.chunk', choices: [], encoding_progress: { done: event.done, total: event.total } };
         else if (event.kind === 'tool_call')
             yield chunk({ tool_calls: [{ index: nCalls++, id: `call_${randomId()}`, type: 'function', function: { name: event.name, arguments: event.arguments } }] });
         else if (event.kind === 'finish')

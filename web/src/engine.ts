@@ -28,6 +28,8 @@ const pieceBytes = 4 << 20;      // of weights, handed over at a time
 const inFlightBytes = 64 << 20;  // handed to the GPU before waiting for it
 const maxHeaderBytes = 512 << 20;
 
+export type Tower = 'vision' | 'audio';
+
 export class Engine {
     info!: ModelInfo;
     private model = 0;
@@ -61,7 +63,19 @@ export class Engine {
 
     private async open(onProgress: (p: LoadProgress) => void, signal: AbortSignal | undefined): Promise<void> {
         const prefixes = await this.readHeaders(onProgress, signal);
-        const items = this.plan();
+        await this.execute(this.wasm.exports.wasm_text_plan(this.model), prefixes, onProgress, signal);
+        await this.settle();
+        if (this.wasm.exports.wasm_ready(this.model) === 0)
+            throw this.wasm.error();
+        await this.settle();
+        this.info = this.readInfo();
+        this.serveReads();
+        onProgress({ phase: 'ready', done: this.info.weightBytes, total: this.info.weightBytes });
+    }
+
+    // Brings every byte that a plan asks for.
+    private async execute(plan: number, prefixes: Uint8Array[], onProgress: (p: LoadProgress) => void, signal: AbortSignal | undefined): Promise<void> {
+        const items = this.linesOf(plan);
         const total = items.reduce((n, item) => n + item.bytes, 0);
         let done = 0;
         let reported = 0;
@@ -73,14 +87,7 @@ export class Engine {
             }
         };
         for (const run of joinRuns(items))
-            await this.bring(run, prefixes[run[0]!.part]!, step, signal);
-        await this.settle();
-        if (this.wasm.exports.wasm_ready(this.model) === 0)
-            throw this.wasm.error();
-        await this.settle();
-        this.info = this.readInfo();
-        this.serveReads(prefixes);
-        onProgress({ phase: 'ready', done: total, total });
+            await this.bring(plan, run, prefixes[run[0]!.part] ?? new Uint8Array(0), step, signal);
     }
 
     // Opens the model; whenever the module asks for header bytes that are not here yet, fetches more of them and tries again.
@@ -138,9 +145,9 @@ export class Engine {
         return !cheap ? 8192 : isSmallDevice() ? 0 : 3072;
     }
 
-    private plan(): PlanItem[] {
+    private linesOf(plan: number): PlanItem[] {
         const { wasm } = this;
-        const n = wasm.exports.wasm_plan(this.model);
+        const n = wasm.exports.wasm_plan(this.model, plan);
         if (n < 0)
             throw wasm.error();
         const p = wasm.exports.wasm_result() >>> 0;
@@ -152,10 +159,10 @@ export class Engine {
     }
 
     // Brings a run of items that lie close together in one stretch of a file.
-    private async bring(run: PlanItem[], prefix: Uint8Array, step: (n: number) => void, signal: AbortSignal | undefined): Promise<void> {
+    private async bring(plan: number, run: PlanItem[], prefix: Uint8Array, step: (n: number) => void, signal: AbortSignal | undefined): Promise<void> {
         const first = run[0]!, last = run[run.length - 1]!;
         const start = first.offset, end = last.offset + last.bytes;
-        const writer = new ItemWriter(this.wasm, this.gpu, this.model, run, step);
+        const writer = new ItemWriter(this.wasm, this.gpu, this.model, plan, run, step);
         let at = start;
         const feed = async (bytes: Uint8Array) => {
             await writer.feed(at, bytes);
@@ -191,12 +198,58 @@ export class Engine {
     }
 
     // From now on only rows of a table are read.
-    private serveReads(prefixes: Uint8Array[]): void {
-        prefixes.length = 0;
+    private serveReads(): void {
         this.wasm.hostRead = (part, offset, into) => {
             const source = this.sources[part];
             return source?.readSync === undefined ? 0 : readNow(source, offset, into);
         };
+    }
+
+    // Brings the weights of a tower, if there is one and they are not here.
+    async loadTower(kind: Tower, onProgress: (p: LoadProgress) => void = () => undefined, signal?: AbortSignal): Promise<void> {
+        this.check();
+        const { exports } = this.wasm, number = kind === 'vision' ? 0 : 1;
+        if (exports.wasm_tower_wanted(this.model, number) === 0)
+            return;
+        const plan = exports.wasm_tower_plan(this.model, number);
+        try {
+            if (plan === 0)
+                throw this.wasm.error();
+            await this.execute(plan, [], onProgress, signal);
+            await this.settle();
+            if (exports.wasm_tower_ready(this.model, number) === 0)
+                throw this.wasm.error();
+        } catch (error) {
+            exports.wasm_tower_release(this.model, number);
+            throw error;
+        }
+    }
+
+    // Gives its memory back; it comes again when it is needed.
+    releaseTower(kind: Tower): void { this.check(); this.wasm.exports.wasm_tower_release(this.model, kind === 'vision' ? 0 : 1); }
+
+    // Adds an adapter (GGUF or safetensors; PEFT's needs its adapter_config.json). The number of weights it changes.
+    loadAdapter(bytes: Uint8Array, config: string | undefined, scale: number): number {
+        this.check();
+        const { wasm } = this;
+        const load = (p: number, c: number, n: number) => wasm.exports.wasm_adapter_load(this.model, p, bytes.length, c, n, scale);
+        const matched = wasm.with(bytes, (p) => (config === undefined ? load(p, 0, 0) : wasm.withText(config, (c, n) => load(p, c, n))));
+        if (matched === 0)
+            throw wasm.error();
+        this.forget();
+        return matched;
+    }
+
+    clearAdapters(): void {
+        this.check();
+        this.wasm.exports.wasm_adapters_clear(this.model);
+        this.forget();
+    }
+
+    // What sessions remember was computed with other weights.
+    private forget(): void {
+        for (const session of this.sessions)
+            session.truncate(0);
     }
 
     // --- use --------------------------------------------------------------------------------------------------------------------
@@ -361,7 +414,7 @@ class ItemWriter {
     private staging = 0;          // in the module's memory, for items that it must see
 
     constructor(private readonly wasm: Wasm, private readonly gpu: GpuBridge | undefined, private readonly model: number,
-        private readonly run: PlanItem[], private readonly step: (n: number) => void) {}
+        private readonly plan: number, private readonly run: PlanItem[], private readonly step: (n: number) => void) {}
 
     // The next bytes of the file, from position `at` on.
     async feed(at: number, bytes: Uint8Array): Promise<void> {
@@ -414,7 +467,7 @@ class ItemWriter {
         if (item.direct && gpu !== undefined) {
             gpu.direct = this.piece;
             try {
-                return wasm.exports.wasm_plan_write(this.model, item.index, this.written, directBase, bytes.length);
+                return wasm.exports.wasm_plan_write(this.model, this.plan, item.index, this.written, directBase, bytes.length);
             } finally {
                 gpu.direct = undefined;
             }
@@ -423,7 +476,7 @@ class ItemWriter {
             this.staging = wasm.alloc(pieceBytes);
         wasm.refresh();
         wasm.u8.set(bytes, this.staging);
-        return wasm.exports.wasm_plan_write(this.model, item.index, this.written, this.staging, bytes.length);
+        return wasm.exports.wasm_plan_write(this.model, this.plan, item.index, this.written, this.staging, bytes.length);
     }
 }
 
@@ -431,7 +484,7 @@ class ItemWriter {
 
 const finishReasons: (FinishReason | undefined)[] = [undefined, 'stop', 'length', 'tool_calls', 'cancelled'];
 const enum Status { Done, Event, Pending, Failed }
-const enum Kind { Progress, Token, Content, Reasoning, ToolCall, Finish }
+const enum Kind { Encoding, Progress, Token, Content, Reasoning, ToolCall, Finish }
 
 export class EngineSession {
     private busy = false;
@@ -449,23 +502,32 @@ export class EngineSession {
     }
 
     // Runs a chat request (OpenAI's body as JSON). The generator ends after the finish event; an abort gives finish 'cancelled'.
-    async *chat(request: string, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+    chat(request: string, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
         const { wasm } = this.engine;
-        const stored = new MediaInMemory(wasm, media);
+        return this.withMedia(media, signal, (stored) => this.run(
+            () => wasm.withText(request, (p) => wasm.exports.wasm_chat_begin(this.handle, p, stored, media.length)),
+            () => wasm.exports.wasm_chat_next(this.handle), signal));
+    }
+
+    // Continues ids. A run of media placeholders in them stands for one of the media. Sampling as in a chat request.
+    generate(ids: ArrayLike<number>, options: GenerateOptions, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+        const { wasm } = this.engine;
+        const words = new Uint8Array(Int32Array.from(ids).buffer);
+        const request = JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] });
+        return this.withMedia(media, signal, (stored) => this.run(
+            () => wasm.with(words, (p) => wasm.withText(request, (o) => wasm.exports.wasm_generate_begin(this.handle, p, ids.length, o, stored, media.length))),
+            () => wasm.exports.wasm_generate_next(this.handle), signal));
+    }
+
+    private async *withMedia(media: Media[], signal: AbortSignal | undefined, run: (stored: number) => AsyncGenerator<EngineEvent>): AsyncGenerator<EngineEvent> {
+        for (const item of media)
+            await this.engine.loadTower(item.kind === 'image' ? 'vision' : 'audio', undefined, signal);
+        const stored = new MediaInMemory(this.engine.wasm, media);
         try {
-            const begin = () => wasm.withText(request, (p) => wasm.exports.wasm_chat_begin(this.handle, p, stored.p, media.length));
-            yield* this.run(begin, () => wasm.exports.wasm_chat_next(this.handle), signal);
+            yield* run(stored.p);
         } finally {
             stored.free();
         }
-    }
-
-    // Continues ids. Sampling as in a chat request.
-    async *generate(ids: ArrayLike<number>, options: GenerateOptions, signal?: AbortSignal): AsyncGenerator<EngineEvent> {
-        const { wasm } = this.engine;
-        const words = new Uint8Array(Int32Array.from(ids).buffer);
-        const begin = () => wasm.with(words, (p) => wasm.withText(JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] }), (o) => wasm.exports.wasm_generate_begin(this.handle, p, ids.length, o)));
-        yield* this.run(begin, () => wasm.exports.wasm_generate_next(this.handle), signal);
     }
 
     // A token loop on this session, which then generates nothing else.
@@ -552,17 +614,18 @@ export class EngineSession {
         const body = () => wasm.textOf(text!, nText!);
         const more = logprobs !== 0 ? { logprobs: wasm.text(logprobs!) } : {};
         switch (kind as Kind) {
+        case Kind.Encoding: return { kind: 'encoding', done: done!, total: total! };
         case Kind.Progress: return { kind: 'progress', done: done!, total: total! };
         case Kind.Token: return { kind: 'token', id: id!, text: body(), ...more };
         case Kind.Content: return { kind: 'content', text: body(), ...more };
         case Kind.Reasoning: return { kind: 'reasoning', text: body(), ...more };
         case Kind.ToolCall: return { kind: 'tool_call', name: wasm.text(toolName!), arguments: body() };
         default: {
-            const [promptMs, generateMs, encodeMs] = wasm.f64.slice(p / 8 + 7, p / 8 + 10);
+            const [promptMs, generateMs, encodeMs, dispatches] = wasm.f64.slice(p / 8 + 7, p / 8 + 11);
             return {
                 kind: 'finish', reason: finishReasons[finish!] ?? 'stop', promptTokens: nPrompt!, cachedTokens: nCached!, generatedTokens: nGenerated!,
-                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!,
-                ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)],
+                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!, dispatchesPerToken: dispatches!,
+                ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)], text: text === 0 ? '' : body(),
             };
         }
         }

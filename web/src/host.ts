@@ -32,12 +32,15 @@ export interface Methods {
     'session.position': { args: { session: number }; result: number };
     'session.truncate': { args: { session: number; position: number }; result: number };
     chat: { args: { session: number; request: string; media: Media[] }; result: null };                           // EngineEvent
-    generate: { args: { session: number; ids: number[]; options: GenerateOptions }; result: null };               // EngineEvent
+    generate: { args: { session: number; ids: number[]; options: GenerateOptions; media?: Media[] }; result: null };               // EngineEvent
     tokenize: { args: { text: string; addBos: boolean; parseSpecial: boolean }; result: Int32Array };
     detokenize: { args: { ids: number[]; withSpecial: boolean }; result: string };
     tokenText: { args: { id: number }; result: string };
     isEnd: { args: { id: number }; result: boolean };
     findToken: { args: { text: string }; result: number };
+    'adapter.load': { args: { bytes: Uint8Array; config?: string; scale: number }; result: number };
+    'adapter.clear': { args: null; result: null };
+    'tower.release': { args: { kind: 'vision' | 'audio' }; result: null };
     memory: { args: null; result: { wasmBytes: number } };
     loseDevice: { args: null; result: null };
     'store.list': { args: null; result: StoredModel[] };
@@ -174,8 +177,8 @@ export class Host {
                 call.event(event);
             return null;
         }),
-        generate: ({ session, ids, options }, call) => this.inTurn(call.signal, async () => {
-            for await (const event of this.session(session).generate(ids, options, call.signal))
+        generate: ({ session, ids, options, media }, call) => this.inTurn(call.signal, async () => {
+            for await (const event of this.session(session).generate(ids, options, media ?? [], call.signal))
                 call.event(event);
             return null;
         }),
@@ -184,6 +187,9 @@ export class Host {
         tokenText: ({ id }) => this.need().tokenText(id),
         isEnd: ({ id }) => this.need().isEnd(id),
         findToken: ({ text }) => this.need().findToken(text),
+        'adapter.load': ({ bytes, config, scale }, call) => this.inTurn(call.signal, async () => this.need().loadAdapter(bytes, config, scale)),
+        'adapter.clear': (_args, call) => this.inTurn(call.signal, async () => { this.need().clearAdapters(); return null; }),
+        'tower.release': ({ kind }, call) => this.inTurn(call.signal, async () => { this.need().releaseTower(kind); return null; }),
         memory: () => ({ wasmBytes: this.need().memoryBytes }),
         loseDevice: () => { this.need().loseDevice(); return null; },
         'store.list': async () => (await this.openStore()).list(),

@@ -156,18 +156,20 @@ export interface ChatChunk {
     }[];
     usage?: Usage;
     timings?: Timings;
-    prompt_progress?: { done: number; total: number };
+    prompt_progress?: { done: number; total: number };    // positions of the prompt
+    encoding_progress?: { done: number; total: number };  // steps of an image or a sound
 }
 
 // --- what the engine reports, one by one ----------------------------------------------------------------------------------------
 
 export type EngineEvent =
+    | { kind: 'encoding'; done: number; total: number }   // steps of an image or a sound
     | { kind: 'progress'; done: number; total: number }
     | { kind: 'token'; id: number; text: string; logprobs?: string }
     | { kind: 'content'; text: string; logprobs?: string }
     | { kind: 'reasoning'; text: string; logprobs?: string }
     | { kind: 'tool_call'; name: string; arguments: string }
-    | { kind: 'finish'; reason: FinishReason; promptTokens: number; cachedTokens: number; generatedTokens: number; promptMs: number; generateMs: number; encodeMs: number; ids: number[] };
+    | { kind: 'finish'; reason: FinishReason; promptTokens: number; cachedTokens: number; generatedTokens: number; promptMs: number; generateMs: number; encodeMs: number; dispatchesPerToken: number; ids: number[]; text: string };
 
 // Decoded images and sounds, as the engine takes them.
 export type Media =

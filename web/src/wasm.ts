@@ -27,8 +27,15 @@ export interface Exports {
     wasm_error_message(): number;
     wasm_open(nParts: number, sizes: number, options: number): number;
     wasm_close(model: number): void;
-    wasm_plan(model: number): number;
-    wasm_plan_write(model: number, item: number, offset: number, bytes: number, n: number): number;
+    wasm_text_plan(model: number): number;
+    wasm_plan(model: number, plan: number): number;
+    wasm_plan_write(model: number, plan: number, item: number, offset: number, bytes: number, n: number): number;
+    wasm_tower_wanted(model: number, kind: number): number;
+    wasm_tower_plan(model: number, kind: number): number;
+    wasm_tower_ready(model: number, kind: number): number;
+    wasm_tower_release(model: number, kind: number): void;
+    wasm_adapter_load(model: number, bytes: number, n: number, config: number, nConfig: number, scale: number): number;
+    wasm_adapters_clear(model: number): void;
     wasm_ready(model: number): number;
     wasm_info(model: number): number;
     wasm_tokenize(model: number, text: number, n: number, flags: number): number;
@@ -45,7 +52,7 @@ export interface Exports {
     wasm_session_truncate(session: number, n: number): number;
     wasm_chat_begin(session: number, request: number, media: number, nMedia: number): number;
     wasm_chat_next(session: number): number;
-    wasm_generate_begin(session: number, ids: number, n: number, options: number): number;
+    wasm_generate_begin(session: number, ids: number, n: number, options: number, media: number, nMedia: number): number;
     wasm_generate_next(session: number): number;
     wasm_stop(session: number): void;
     wasm_event(): number;
