@@ -284,11 +284,11 @@ void cpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, s
     struct cpu *cpu = (struct cpu *)ops;
     int32_t n_kv = a->writes_kv ? a->n_kv_heads : 0;
     assert(qkv.n_cols == (a->n_heads + (a->v_is_k ? 1 : 2) * n_kv) * a->head_dim);
-    assert(a->kv->row_elems == a->n_kv_heads * a->head_dim && out.n_cols == a->n_heads * a->head_dim);
+    assert(a->kv->row_elems == a->n_kv_heads * a->head_dim && (a->n_heads == 0 || out.n_cols == a->n_heads * a->head_dim));
     struct attend_job job = {.cpu = cpu,
         .a = a,
         .qkv = cpu_floats(qkv),
-        .out = cpu_floats(out),
+        .out = a->n_heads > 0 ? cpu_floats(out) : NULL,
         .rope = cpu_floats(a->rope),
         .last_key = a->last_key.buffer != NULL ? cpu_ints(a->last_key) : NULL,
         .n_rows = (size_t)qkv.n_rows,

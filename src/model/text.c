@@ -18,6 +18,7 @@ struct step {
     struct stream stream;                   // [n, d]
     struct tensor per_layer;                // [n, P L]
     int32_t n;                              // rows that are still in it
+    int32_t stored_layer;                   // whose keys and values were stored ahead of its queries; -1: none
 };
 
 // The first n rows of a scratch tensor, as rows of n_cols.
@@ -48,7 +49,7 @@ static struct attention attention_of_layer(const struct step *s, int32_t l)
         .q_norm = &w->attn_q_norm,
         .k_norm = &w->attn_k_norm,
         .eps = c->eps,
-        .writes_kv = layer->kv_owner == l,
+        .writes_kv = layer->kv_owner == l && l != s->stored_layer,
         .v_is_k = w->v_is_k,
         .window = layer->sliding ? c->window : 0,
         .first_position = s->positions->first_position,
@@ -65,12 +66,13 @@ static void layer_forward(struct step *s, int32_t l)
     const struct gemma4_config *c = &s->text->config;
     const struct text_layer *w = &s->text->layers[l];
     struct attention attention = attention_of_layer(s, l);
-    struct tensor qkv = view(s->context->qkv, s->n, w->n_qkv_out);
+    int n_parts = l == s->stored_layer ? 1 : w->n_qkv; // queries come first
+    struct tensor qkv = view(s->context->qkv, s->n, n_parts == 1 ? w->attn_q.weight.n_out : w->n_qkv_out);
     struct tensor heads = view(s->context->heads, s->n, c->n_heads * attention.head_dim);
     struct tensor gated = view(s->context->gated, s->n, c->layers[l].n_ff);
     struct tensor term = view(s->context->term, s->n, c->d_model);
 
-    ops->norm_project(ops, &s->stream, &w->attn_norm, w->qkv, w->n_qkv, qkv);
+    ops->norm_project(ops, &s->stream, &w->attn_norm, w->qkv, n_parts, qkv);
     ops->attend(ops, qkv, &attention, heads);
     ops->project(ops, heads, &w->attn_output, term);
     add_later(s, term, &w->post_attention_norm, NULL);
@@ -92,6 +94,18 @@ static void layer_forward(struct step *s, int32_t l)
     ops->per_layer_gate(ops, &s->stream, &w->inp_gate, s->per_layer, l, injected);
     ops->project(ops, injected, &w->proj, term);
     add_later(s, term, &w->post_norm, &w->layer_output_scale);
+}
+
+// The keys and values of all rows of layer l, without its queries.
+static void store_keys_and_values(struct step *s, int32_t l)
+{
+    const struct text_layer *w = &s->text->layers[l];
+    struct attention attention = attention_of_layer(s, l);
+    struct tensor kv = view(s->context->qkv, s->n, w->n_qkv_out - w->attn_q.weight.n_out);
+    attention.n_heads = 0;
+    s->ops->norm_project(s->ops, &s->stream, &w->attn_norm, w->qkv + 1, w->n_qkv - 1, kv);
+    s->ops->attend(s->ops, kv, &attention, (struct tensor){0});
+    s->stored_layer = l;
 }
 
 static void capture(struct step *s, const char *name, int32_t layer, struct tensor rows)
@@ -200,20 +214,23 @@ bool text_forward(struct text_context *context, struct kv_cache *kv, const struc
         .kv = kv,
         .positions = &inputs.all,
         .n = batch->n,
+        .stored_layer = -1,
     };
-    // Where rows without logits leave: layers that own no keys and values change nothing for later positions.
-    int32_t last_for_all = context->options.run_all_rows ? c->n_layers : c->n_kv_layers;
-    bool with_tail = batch->n_logits > 0 && batch->n_logits < batch->n && last_for_all < c->n_layers;
+    // Rows without logits leave at the last layer that owns keys and values, once theirs are stored.
+    int32_t leave_at = context->options.run_all_rows || batch->n_logits == batch->n ? c->n_layers : c->n_kv_layers - 1;
+    bool with_tail = batch->n_logits > 0 && leave_at < c->n_layers;
     if (!check_batch(context, kv, batch, err) || !text_stage_inputs(context, kv->n_committed, batch, with_tail, &inputs, err))
         return false;
     embed(&s, &inputs);
     if (!prepare_per_layer_inputs(&s, &inputs, err))
         return false;
     for (int32_t l = 0; l < c->n_layers; l++) {
-        if (l == last_for_all && batch->n_logits == 0)
-            break;
-        if (l == last_for_all)
+        if (l == leave_at) {
+            store_keys_and_values(&s, l);
+            if (batch->n_logits == 0)
+                break;
             keep_last_rows(&s, batch->n_logits, &inputs.tail);
+        }
         layer_forward(&s, l);
         capture_stream(&s, l);
     }

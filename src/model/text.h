@@ -5,7 +5,8 @@
 // rows, as many as are asked for. Nothing here waits: what a pass computes is queued on the backend, and results are fetched with
 // read_start. Several sequences may use one context in turn.
 //
-// Layers from config.n_kv_layers on feed nothing but the logits, so rows without logits skip them.
+// Rows without logits go no further than the keys and values of the last layer that owns some: whatever comes after would feed
+// nothing but their own logits.
 
 #ifndef CARAT_MODEL_TEXT_H
 #define CARAT_MODEL_TEXT_H

@@ -129,7 +129,8 @@ struct ops {
     // Attention. qkv [n, (n_heads + 2 or 1 or 0 times n_kv_heads) * head_dim] raw projections; out [n, n_heads * head_dim].
     // Query heads are normed (q_norm) and rotated, keys likewise with k_norm, values normed without a weight; keys and values are
     // stored in slots (first_position + i) % capacity before any query looks. Scale 1, softmax in f32. Query head h uses key head
-    // h / (n_heads / n_kv_heads). May change qkv.
+    // h / (n_heads / n_kv_heads). May change qkv. With n_heads 0 keys and values are stored and nothing else happens: qkv holds
+    // k, v (or k), out is not looked at.
     void (*attend)(struct ops *ops, struct tensor qkv, const struct attention *attention, struct tensor out);
 
     // out [n, n_out] = linear(in).

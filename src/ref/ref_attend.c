@@ -139,6 +139,8 @@ void ref_attend(struct ops *ops, struct tensor qkv, const struct attention *a, s
     struct matrix projected = ref_matrix(qkv);
     if (a->writes_kv && !store_keys_and_values(ref, projected, a))
         return;
+    if (a->n_heads == 0)
+        return;
     struct workspace w = {
         .q_norm = ref_take(ref, (size_t)a->head_dim, sizeof(float)),
         .row = ref_take(ref, (size_t)a->head_dim, sizeof(float)),
