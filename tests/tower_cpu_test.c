@@ -5,7 +5,7 @@
 #include "cpu/cpu_tower.h"
 #include "tower_goldens.h"
 
-static void with_kernels(const char *kernels, int n_threads, void (*check)(struct tower_ops *))
+static void with_kernels(const char *kernels, int n_threads, void (*check)(struct tower_ops *, bool))
 {
     struct carat_error err = {0};
     struct ops *ops = cpu_ops_new_with(n_threads, false, kernels, &err);
@@ -13,12 +13,12 @@ static void with_kernels(const char *kernels, int n_threads, void (*check)(struc
         return; // this machine lacks them
     struct tower_ops *tower = cpu_tower_ops_new(ops, &err);
     assert_non_null(tower);
-    check(tower);
+    check(tower, false);
     tower->free(tower);
     ops->free(ops);
 }
 
-static void with_all_kernels(void (*check)(struct tower_ops *))
+static void with_all_kernels(void (*check)(struct tower_ops *, bool))
 {
     const struct cpu_kernels *tables[CPU_MAX_KERNELS];
     int n = cpu_kernels_available(tables);
