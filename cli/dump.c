@@ -111,9 +111,14 @@ static bool read_ids(struct dump *dump)
     if (dump->token_text != NULL)
         return parse_ids(dump->token_text, &dump->ids, &dump->n_ids, err);
     struct gguf_source *source = gguf_source_file(dump->token_file, false, err);
-    char *text = source != NULL ? malloc((size_t)source->n_bytes + 1) : NULL;
-    bool done = text != NULL || (source == NULL ? false : fail(err, CARAT_NO_MEMORY, "no memory for '%s'", dump->token_file));
-    done = done && gguf_source_read(source, 0, text, (size_t)source->n_bytes, err);
+    if (source == NULL)
+        return false;
+    char *text = malloc((size_t)source->n_bytes + 1);
+    if (text == NULL) {
+        gguf_source_close(source);
+        return fail(err, CARAT_NO_MEMORY, "no memory for '%s'", dump->token_file);
+    }
+    bool done = gguf_source_read(source, 0, text, (size_t)source->n_bytes, err);
     if (done) {
         text[source->n_bytes] = '\0';
         done = parse_ids(text, &dump->ids, &dump->n_ids, err);

@@ -74,8 +74,9 @@ static bool upload(struct adapter *adapter, const struct adapter_parts *parts, c
 {
     uint64_t n = (uint64_t)tensor->n_rows * (uint64_t)tensor->n_cols;
     float *values = malloc((size_t)n * sizeof *values);
-    bool done = values != NULL || fail(err, CARAT_NO_MEMORY, "no memory for the adapter's pair for '%s'", part->target);
-    done = done && parts->read(parts->file, matrix, values, n, err);
+    if (values == NULL)
+        return fail(err, CARAT_NO_MEMORY, "no memory for the adapter's pair for '%s'", part->target);
+    bool done = parts->read(parts->file, matrix, values, n, err);
     for (uint64_t i = 0; done && i < n; i++)
         done = isfinite(values[i]) ||
                fail(err, CARAT_BAD_FILE, "the adapter's pair for '%s' holds numbers that are not finite", part->target);

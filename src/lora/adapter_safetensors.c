@@ -46,12 +46,14 @@ static const char *our_name(const struct module_name *modules, size_t n, const c
 // Reads "N.MODULE"; false when there is no number in front.
 static bool split_layer(const char *text, int *layer, const char **module)
 {
-    char *end;
-    unsigned long n = strtoul(text, &end, 10);
-    if (end == text || *end != '.' || n >= GEMMA4_MAX_LAYERS || text[0] < '0' || text[0] > '9')
+    int n = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && n < GEMMA4_MAX_LAYERS; at++)
+        n = 10 * n + (*at - '0');
+    if (at == text || *at != '.' || n >= GEMMA4_MAX_LAYERS)
         return false;
-    *layer = (int)n;
-    *module = end + 1;
+    *layer = n;
+    *module = at + 1;
     return true;
 }
 
@@ -126,7 +128,7 @@ static const char *path_in_model(const char *path)
 static bool add_peft_tensor(const struct safetensors_tensor *tensor, const struct peft_config *config,
     struct adapter_parts *parts, struct carat_error *err)
 {
-    char path[256], target[GGUF_MAX_NAME_BYTES];
+    char path[256] = "", target[GGUF_MAX_NAME_BYTES];
     bool is_b = false;
     double scale = 1;
     if (!split_peft_name(tensor, path, sizeof path, &is_b, err) || !find_peft_target(path, target, err) ||
@@ -156,7 +158,7 @@ static bool add_peft(const struct safetensors_file *file, const char *config_tex
 // "lora.blk.N.MODULE.A"
 static bool add_plain_tensor(const struct safetensors_tensor *tensor, struct adapter_parts *parts, struct carat_error *err)
 {
-    char module[64], target[GGUF_MAX_NAME_BYTES];
+    char module[64] = "", target[GGUF_MAX_NAME_BYTES];
     const char *rest = tensor->name, *name;
     int layer;
     if (!skip_prefix(&rest, "lora.blk.") || !split_layer(rest, &layer, &name) || strlen(name) < 3 ||

@@ -149,7 +149,11 @@ bool plan_load(struct plan *plan, struct ops *ops, plan_progress *progress, void
     if (!plan_place(plan, ops, err))
         return false;
     struct loading loading = {.plan = plan, .ops = ops, .progress = progress, .context = context, .piece = malloc(PIECE_BYTES)};
-    bool done = loading.piece != NULL || fail(err, CARAT_NO_MEMORY, "no memory for reading the weights");
+    if (loading.piece == NULL) {
+        plan_unload(plan, ops);
+        return fail(err, CARAT_NO_MEMORY, "no memory for reading the weights");
+    }
+    bool done = true;
     for (size_t i = 0; done && i < plan->n_items; i++)
         done = load_item(&loading, i, err);
     if (done && progress != NULL && !progress(context, plan->n_bytes, plan->n_bytes))

@@ -135,7 +135,7 @@ struct matrix ref_matrix(struct tensor tensor)
     assert(tensor.offset <= tensor.buffer->n_bytes && n_bytes <= tensor.buffer->n_bytes - tensor.offset);
     (void)n_bytes;
     return (struct matrix){
-        .data = (float *)(void *)(tensor.buffer->bytes + tensor.offset),
+        .data = (float *)(tensor.buffer->bytes + tensor.offset),
         .n_rows = tensor.n_rows,
         .n_cols = tensor.n_cols,
         .stride = (size_t)tensor.n_cols,
@@ -150,5 +150,5 @@ struct matrix ref_columns(struct matrix matrix, int32_t first, int32_t n_cols)
 
 int32_t *ref_ints(struct tensor tensor)
 {
-    return (int32_t *)(void *)(tensor.buffer->bytes + tensor.offset);
+    return (int32_t *)(tensor.buffer->bytes + tensor.offset);
 }
