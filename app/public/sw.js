@@ -1,0 +1,26 @@
+// sw.js: keeps the app's files, so that it starts without a network. Models are kept elsewhere (the page's own storage).
+const files = 'FILES'; // a list, filled in by the build
+const cacheName = 'carat-VERSION';
+
+self.addEventListener('install', (event) => {
+    // "reload": a file that the HTTP cache holds may be of another build.
+    event.waitUntil(caches.open(cacheName)
+        .then((cache) => cache.addAll(files.map((name) => new Request(name, { cache: 'reload' }))))
+        .then(() => self.skipWaiting()));
+});
+
+self.addEventListener('activate', (event) => {
+    event.waitUntil(caches.keys()
+        .then((names) => Promise.all(names.filter((name) => name.startsWith('carat-') && name !== cacheName).map((name) => caches.delete(name))))
+        .then(() => self.clients.claim()));
+});
+
+self.addEventListener('fetch', (event) => {
+    const { request } = event;
+    const url = new URL(request.url);
+    const own = url.origin === location.origin && request.method === 'GET' && !request.headers.has('range');
+    if (!own || /\/(api|v1)\//.test(url.pathname) || url.pathname.endsWith('.gguf'))
+        return;
+    event.respondWith(caches.open(cacheName).then(async (cache) =>
+        await cache.match(request, { ignoreSearch: true }) ?? (request.mode === 'navigate' ? await cache.match('./') : undefined) ?? fetch(request)));
+});

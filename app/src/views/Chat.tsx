@@ -1,0 +1,91 @@
+// Chat.tsx: one conversation.
+
+import { signal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { createConversation, openConversation, openId, conversations, updateConversation, type Conversation } from '../conversations';
+import { answer, answering, engine, modelInfo } from '../engine';
+import { settings } from '../settings';
+import { Composer } from './Composer';
+import { MessageView } from './MessageView';
+import { Welcome } from './Welcome';
+
+const showSystem = signal(false);
+
+function SystemPrompt({ conversation }: { conversation: Conversation }) {
+    return (
+        <details class="system" open={showSystem.value} onToggle={(e) => { showSystem.value = e.currentTarget.open; }}>
+            <summary>System prompt{conversation.system.trim() !== '' && !showSystem.value ? `: ${conversation.system.slice(0, 60)}` : ''}</summary>
+            <textarea aria-label="System prompt" rows={3} placeholder="How the model should answer, e.g. “Answer in one sentence.”" value={conversation.system}
+                onChange={(e) => updateConversation(conversation.id, { system: e.currentTarget.value })} />
+        </details>
+    );
+}
+
+function ContextUse({ conversation }: { conversation: Conversation }) {
+    const stats = conversation.messages.findLast((m) => m.stats !== undefined)?.stats;
+    const size = Math.min(settings.value.contextSize, modelInfo.value?.contextLength ?? Infinity);
+    if (stats === undefined || modelInfo.value === undefined)
+        return null;
+    return (
+        <p class="context">
+            <meter min={0} max={size} high={size * 0.85} value={stats.contextUsed} aria-label="Context in use" />
+            {stats.contextUsed} of {size} positions in use
+        </p>
+    );
+}
+
+// Keeps the end in view while an answer grows, unless the user has scrolled up.
+function useFollow(length: number) {
+    const list = useRef<HTMLDivElement>(null);
+    const follows = useRef(true);
+    useEffect(() => {
+        if (follows.current && list.current !== null)
+            list.current.scrollTop = list.current.scrollHeight;
+    }, [length]);
+    const onScroll = () => {
+        const box = list.current;
+        if (box !== null)
+            follows.current = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+    };
+    return { list, onScroll };
+}
+
+function Messages({ conversation }: { conversation: Conversation }) {
+    const last = conversation.messages.at(-1);
+    const { list, onScroll } = useFollow((last?.text.length ?? 0) + (last?.reasoning?.length ?? 0) + conversation.messages.length * 1000);
+    const busy = answering.value?.conversation === conversation.id;
+    const unanswered = last?.role === 'user' && !busy;
+    return (
+        <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Conversation" aria-busy={busy} tabIndex={0}>
+            <div class="column">
+                <SystemPrompt conversation={conversation} />
+                {conversation.messages.map((message, i) => (
+                    <MessageView key={message.id} message={message} conversation={conversation} index={i} isLast={i === conversation.messages.length - 1} />
+                ))}
+                {conversation.messages.length === 0 && <p class="hint">Ask something. Nothing you write leaves this device.</p>}
+                {unanswered && modelInfo.value !== undefined && (
+                    <p><button type="button" onClick={() => void answer(conversation)}>Answer</button></p>
+                )}
+                {busy && <p class="working" role="status"><span class="spinner" aria-hidden="true" />{answering.value?.note}</p>}
+                <ContextUse conversation={conversation} />
+            </div>
+        </div>
+    );
+}
+
+export function Chat() {
+    useEffect(() => {
+        if (openId.value === undefined)
+            openId.value = conversations.value[0]?.id ?? createConversation().id;
+    }, [openId.value]);
+    const conversation = openConversation.value;
+    if (conversation === undefined)
+        return null;
+    const needsModel = engine.value.kind !== 'ready';
+    return (
+        <section class="chat" aria-label={conversation.title}>
+            {needsModel && conversation.messages.length === 0 ? <div class="messages"><Welcome /></div> : <Messages conversation={conversation} />}
+            <Composer conversation={conversation} />
+        </section>
+    );
+}

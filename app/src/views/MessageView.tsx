@@ -1,0 +1,98 @@
+// MessageView.tsx: one message: text, thought, calls, attachments, and what can be done with it.
+
+import { signal } from '@preact/signals';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { updateConversation, type Attachment, type Conversation, type Message } from '../conversations';
+import { answer, answering, modelInfo } from '../engine';
+import { renderMarkdown } from '../markdown';
+
+const editing = signal<string | undefined>(undefined);
+
+function AttachmentView({ attachment }: { attachment: Attachment }) {
+    const url = useMemo(() => URL.createObjectURL(attachment.blob), [attachment.blob]);
+    useEffect(() => () => URL.revokeObjectURL(url), [url]);
+    return attachment.kind === 'image'
+        ? <img class="attached" src={url} alt={attachment.name} />
+        : <audio class="attached" controls src={url} aria-label={attachment.name} />;
+}
+
+// Markdown with a Copy button in every code block.
+function Markdown({ text }: { text: string }) {
+    const box = useRef<HTMLDivElement>(null);
+    const html = useMemo(() => renderMarkdown(text), [text]);
+    useEffect(() => {
+        box.current?.querySelectorAll('pre').forEach((pre) => {
+            pre.tabIndex = 0;
+            const button = document.createElement('button');
+            button.type = 'button';
+            button.className = 'copy';
+            button.textContent = 'Copy';
+            button.addEventListener('click', () => {
+                void navigator.clipboard.writeText(pre.querySelector('code')?.textContent ?? '').then(() => {
+                    button.textContent = 'Copied';
+                    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+                });
+            });
+            pre.append(button);
+        });
+    }, [html]);
+    return <div class="markdown" ref={box} dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
+function Editor({ message, onDone }: { message: Message; onDone: (text: string | undefined) => void }) {
+    const box = useRef<HTMLTextAreaElement>(null);
+    useEffect(() => box.current?.focus(), []);
+    return (
+        <form class="editor" onSubmit={(e) => { e.preventDefault(); onDone(box.current?.value); }}>
+            <textarea ref={box} rows={4} aria-label="Edit the message" defaultValue={message.text} />
+            <div class="actions">
+                <button type="submit" class="primary">Send again</button>
+                <button type="button" onClick={() => onDone(undefined)}>Cancel</button>
+            </div>
+        </form>
+    );
+}
+
+function Actions({ message, conversation, index, isLast }: { message: Message; conversation: Conversation; index: number; isLast: boolean }) {
+    const ready = modelInfo.value !== undefined && answering.value === undefined;
+    const restart = (n: number) => {
+        const messages = conversation.messages.slice(0, n);
+        updateConversation(conversation.id, { messages });
+        void answer({ ...conversation, messages });
+    };
+    return (
+        <div class="actions">
+            <button type="button" class="quiet" onClick={() => void navigator.clipboard.writeText(message.text)}>Copy</button>
+            {message.role === 'user' && <button type="button" class="quiet" disabled={!ready} onClick={() => { editing.value = message.id; }}>Edit</button>}
+            {message.role === 'assistant' && <button type="button" class="quiet" disabled={!ready} onClick={() => restart(index)}>Regenerate</button>}
+            {message.role === 'assistant' && isLast && message.cut && message.text !== '' && (
+                <button type="button" class="quiet" disabled={!ready} onClick={() => void answer(conversation, true)}>Continue</button>
+            )}
+            {message.stats !== undefined && <span class="stats">{message.stats.tokens} tokens, {message.stats.tokensPerSecond.toFixed(1)} per second</span>}
+        </div>
+    );
+}
+
+export function MessageView({ message, conversation, index, isLast }: { message: Message; conversation: Conversation; index: number; isLast: boolean }) {
+    const busy = isLast && answering.value?.conversation === conversation.id;
+    const finishEditing = (text: string | undefined) => {
+        editing.value = undefined;
+        if (text === undefined || text.trim() === '')
+            return;
+        const messages = [...conversation.messages.slice(0, index), { ...message, text }];
+        updateConversation(conversation.id, { messages });
+        void answer({ ...conversation, messages });
+    };
+    return (
+        <article class={`message ${message.role}`} aria-label={message.role === 'user' ? 'You' : 'carat'}>
+            {message.attachments?.map((attachment, i) => <AttachmentView key={i} attachment={attachment} />)}
+            {message.reasoning !== undefined && message.reasoning !== '' && (
+                <details class="thought"><summary>Thought</summary><div class="thought-text">{message.reasoning}</div></details>
+            )}
+            {editing.value === message.id ? <Editor message={message} onDone={finishEditing} />
+                : message.role === 'user' ? <div class="plain">{message.text}</div> : <Markdown text={message.text} />}
+            {message.calls?.map((call, i) => <pre key={i} class="call" tabIndex={0}>{call.name}({call.arguments})</pre>)}
+            {!busy && editing.value !== message.id && <Actions message={message} conversation={conversation} index={index} isLast={isLast} />}
+        </article>
+    );
+}

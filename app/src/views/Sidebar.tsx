@@ -1,0 +1,105 @@
+// Sidebar.tsx: conversations and pages.
+
+import { signal } from '@preact/signals';
+import { conversations, createConversation, deleteConversation, exportConversation, openId, updateConversation, type Conversation } from '../conversations';
+import { answering } from '../engine';
+import { day } from '../format';
+import { go, menuOpen, page, type Page } from './App';
+import { ModelBadge } from './ModelBadge';
+
+const search = signal('');
+const renaming = signal<string | undefined>(undefined);
+
+function matches(conversation: Conversation, words: string): boolean {
+    const text = `${conversation.title} ${conversation.messages.map((m) => m.text).join(' ')}`.toLowerCase();
+    return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+}
+
+function save(conversation: Conversation): void {
+    const link = document.createElement('a');
+    link.href = URL.createObjectURL(exportConversation(conversation));
+    link.download = `${conversation.title.replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation'}.json`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+function Title({ conversation }: { conversation: Conversation }) {
+    const finish = (text: string) => {
+        renaming.value = undefined;
+        if (text.trim() !== '')
+            updateConversation(conversation.id, { title: text.trim() });
+    };
+    return (
+        <input class="rename" aria-label="Name of the conversation" value={conversation.title} ref={(input) => input?.focus()}
+            onBlur={(e) => finish(e.currentTarget.value)}
+            onKeyDown={(e) => {
+                if (e.key === 'Enter')
+                    finish(e.currentTarget.value);
+                if (e.key === 'Escape') {
+                    e.stopPropagation();
+                    renaming.value = undefined;
+                }
+            }} />
+    );
+}
+
+function Entry({ conversation }: { conversation: Conversation }) {
+    const open = openId.value === conversation.id && page.value === 'chat';
+    const busy = answering.value?.conversation === conversation.id;
+    if (renaming.value === conversation.id)
+        return <li><Title conversation={conversation} /></li>;
+    return (
+        <li class={open ? 'entry open' : 'entry'}>
+            <button type="button" class="entry-open" aria-current={open ? 'true' : undefined}
+                onClick={() => { openId.value = conversation.id; go('chat'); }}>
+                <span class="entry-title">{conversation.title}</span>
+                <span class="entry-day">{busy ? 'answering' : day(conversation.changedAt)}</span>
+            </button>
+            <details class="menu" onToggle={(e) => closeOthers(e.currentTarget)}>
+                <summary aria-label={`Actions for ${conversation.title}`}>⋯</summary>
+                <div class="menu-items">
+                    <button type="button" onClick={() => { renaming.value = conversation.id; }}>Rename</button>
+                    <button type="button" onClick={() => save(conversation)}>Export</button>
+                    <button type="button" class="danger" disabled={busy} onClick={() => deleteConversation(conversation.id)}>Delete</button>
+                </div>
+            </details>
+        </li>
+    );
+}
+
+function closeOthers(menu: HTMLDetailsElement): void {
+    if (menu.open)
+        document.querySelectorAll<HTMLDetailsElement>('details.menu[open]').forEach((other) => { other.open = other === menu; });
+}
+
+function PageLink({ to, children }: { to: Page; children: string }) {
+    return <a href={`#${to}`} aria-current={page.value === to ? 'page' : undefined} onClick={() => { menuOpen.value = false; }}>{children}</a>;
+}
+
+export function Sidebar() {
+    const words = search.value.trim();
+    const shown = words === '' ? conversations.value : conversations.value.filter((c) => matches(c, words));
+    return (
+        <>
+            <header class="bar">
+                <button type="button" class="quiet menu-button" aria-expanded={menuOpen.value} aria-controls="sidebar"
+                    onClick={() => { menuOpen.value = !menuOpen.value; }}>☰<span class="hidden">Menu</span></button>
+                <ModelBadge />
+            </header>
+            <nav id="sidebar" class={menuOpen.value ? 'sidebar shown' : 'sidebar'} aria-label="Conversations and pages">
+                <div class="brand"><img src="icon.svg" alt="" width="28" height="28" />carat</div>
+                <button type="button" class="primary" onClick={() => { createConversation(); go('chat'); }}>New conversation</button>
+                <input type="search" placeholder="Search" aria-label="Search conversations" value={search.value}
+                    onInput={(e) => { search.value = e.currentTarget.value; }} />
+                <ul class="entries">{shown.map((conversation) => <Entry key={conversation.id} conversation={conversation} />)}</ul>
+                {shown.length === 0 && <p class="hint">{words === '' ? 'No conversations yet.' : 'Nothing found.'}</p>}
+                <div class="pages">
+                    <PageLink to="models">Models</PageLink>
+                    <PageLink to="settings">Settings</PageLink>
+                    <PageLink to="bench">Benchmark</PageLink>
+                </div>
+            </nav>
+            {menuOpen.value && <div class="shade" onClick={() => { menuOpen.value = false; }} />}
+        </>
+    );
+}

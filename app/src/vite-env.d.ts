@@ -1,0 +1,2 @@
+interface ImportMeta { readonly env: { readonly PROD: boolean } }
+declare module '*.css';

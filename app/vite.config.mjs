@@ -1,0 +1,49 @@
+// vite.config.mjs: builds dist/: the app with the engine's files, the demo model, and the service worker that makes it work offline.
+import { createHash } from 'node:crypto';
+import * as fs from 'node:fs';
+import * as path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vite';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const demoModel = path.join(here, '../models/carat-demo.gguf');
+
+function copyDemoModel() {
+    return {
+        name: 'carat-demo-model',
+        closeBundle() {
+            fs.mkdirSync(path.join(here, 'dist/models'), { recursive: true });
+            if (fs.existsSync(demoModel))
+                fs.copyFileSync(demoModel, path.join(here, 'dist/models/carat-demo.gguf'));
+        },
+    };
+}
+
+// Fills in which files the service worker keeps, and a version that changes with any of them.
+function fillServiceWorker() {
+    const listFiles = (folder, base = '') => fs.readdirSync(folder, { withFileTypes: true }).flatMap((entry) =>
+        entry.isDirectory() ? listFiles(path.join(folder, entry.name), `${base}${entry.name}/`) : [`${base}${entry.name}`]);
+    return {
+        name: 'carat-service-worker',
+        closeBundle() {
+            const dist = path.join(here, 'dist');
+            const files = listFiles(dist).filter((name) => !/\.map$|\.gguf$|^sw\.js$/.test(name)).sort();
+            const hash = createHash('sha256');
+            for (const name of files)
+                hash.update(name).update(fs.readFileSync(path.join(dist, name)));
+            const text = fs.readFileSync(path.join(dist, 'sw.js'), 'utf8')
+                .replace("'FILES'", JSON.stringify(['./', ...files.filter((name) => name !== 'index.html')]))
+                .replace('VERSION', hash.digest('hex').slice(0, 12));
+            fs.writeFileSync(path.join(dist, 'sw.js'), text);
+        },
+    };
+}
+
+export default defineConfig({
+    base: './',
+    esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
+    oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
+    build: { target: 'es2022', outDir: 'dist', emptyOutDir: true, assetsInlineLimit: 0 },
+    server: { headers: { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' } },
+    plugins: [copyDemoModel(), fillServiceWorker()],
+});
