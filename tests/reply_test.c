@@ -206,6 +206,7 @@ static void clear_mistakes_are_repaired(void **state)
 {
     (void)state;
     expect_arguments("{a:\"x\\\"y\\u00e9\\ud83d\\ude00\\q\"}", "{\"a\":\"x\\\"y\xc3\xa9\xf0\x9f\x98\x80\\\\q\"}");
+    expect_arguments("{'a':1,\"b\" :2,'c:3}", "{\"a\":1,\"b\":2,\"'c\":3}");
     expect_arguments("{a:'it\\'s \\n'}", "{\"a\":\"it\\\\'s \\\\n\"}");
     expect_arguments("{a:2024-01-01,b:01,c:1.,d:truely,e:.5}",
         "{\"a\":\"2024-01-01\",\"b\":\"01\",\"c\":\"1.\",\"d\":\"truely\",\"e\":\".5\"}");
@@ -229,7 +230,8 @@ static void the_schema_tells_strings_from_numbers(void **state)
     expect_arguments("{city:a, <|\"|>days<|\"|>:2}", "{\"city\":\"a\",\"days\":2}");
     expect_arguments("{city:a, \"days\" : 2}", "{\"city\":\"a\",\"days\":2}");
     expect_arguments("{city:\"Hello\" he said,days:1}", "{\"city\":\"\\\"Hello\\\" he said\",\"days\":1}");
-    expect_arguments("{city:'tis so,days:1}", "{\"city\":\"'tis so\",\"days\":1}");
+    expect_arguments("{city:'tis so, isn't it,days:1}", "{\"city\":\"'tis so, isn't it\",\"days\":1}");
+    expect_arguments("{city:\"New York}", "{\"city\":\"New York\"}");
     expect_arguments("{city:{\"a\":1}}", "{\"city\":\"{\\\"a\\\":1}\"}");
     expect_arguments("{tags:[2024,x y,null]}", "{\"tags\":[\"2024\",\"x y\",null]}");
     expect_arguments("{o:{city:New York, NY,n:5},days:2}", "{\"o\":{\"city\":\"New York, NY\",\"n\":5},\"days\":2}");

@@ -394,6 +394,25 @@ static void a_run_of_bytes_is_shown_only_when_it_cannot_be_spoilt(void **state)
     text_free(&out);
 }
 
+static void a_long_valid_run_of_bytes_comes_out_whole(void **state)
+{
+    (void)state;
+    enum { N = 10000 }; // characters of three bytes that the smallest vocabulary spells in byte tokens
+    char *text = malloc(3 * N);
+    for (int i = 0; i < 3 * N; i += 3)
+        memcpy(text + i, "\xe9\xbe\x98", 3);
+    struct token_list ids = {0};
+    struct text_buffer back = {0};
+    assert_true(tokenizer_encode(toks[NANO], text, 3 * N, 0, &ids, NULL));
+    assert_int_equal(ids.n, 3 * N);
+    decoder_decode(toks[NANO], ids.ids, ids.n, false, &back);
+    assert_int_equal(back.n_bytes, 3 * N);
+    assert_memory_equal(back.data, text, 3 * N);
+    text_free(&back);
+    token_list_free(&ids);
+    free(text);
+}
+
 // --- bounds ---
 
 static void long_lines_take_time_in_proportion(void **state)
@@ -585,6 +604,7 @@ int main(void)
         cmocka_unit_test(the_queue_gives_what_plain_merging_gives),
         cmocka_unit_test(bytes_that_are_no_utf8_become_byte_tokens_and_replacement_characters),
         cmocka_unit_test(a_run_of_bytes_is_shown_only_when_it_cannot_be_spoilt),
+        cmocka_unit_test(a_long_valid_run_of_bytes_comes_out_whole),
         cmocka_unit_test(long_lines_take_time_in_proportion),
         cmocka_unit_test(the_full_vocabulary_loads_fast_and_small),
         cmocka_unit_test(a_wrong_vocabulary_is_refused_by_name),

@@ -46,16 +46,29 @@ static void release_broken(struct decoder *decoder, struct text_buffer *out)
     decoder->n_held = 0;
 }
 
+// A very long run: its whole characters are shown before it ended.
+static void release_full(struct decoder *decoder, struct text_buffer *out)
+{
+    size_t unfinished = unfinished_bytes(decoder);
+    size_t n = decoder->n_held - unfinished;
+    text_append(out, decoder->held, n);
+    memmove(decoder->held, decoder->held + n, unfinished);
+    decoder->n_held = unfinished;
+}
+
 static void feed_byte(struct decoder *decoder, uint8_t byte, struct text_buffer *out)
 {
-    if (!decoder->broken && (decoder->n_held == DECODER_HOLD_BYTES || !can_follow(decoder, byte))) {
+    if (!decoder->broken && !can_follow(decoder, byte)) {
         release_broken(decoder, out);
         decoder->broken = true;
     }
-    if (decoder->broken)
+    if (decoder->broken) {
         text_append_string(out, replacement);
-    else
-        decoder->held[decoder->n_held++] = byte;
+        return;
+    }
+    if (decoder->n_held == DECODER_HOLD_BYTES)
+        release_full(decoder, out);
+    decoder->held[decoder->n_held++] = byte;
 }
 
 // Something else than a byte follows.

@@ -9,7 +9,9 @@
 
 #include "text/tokenizer.h"
 
-enum { DECODER_HOLD_BYTES = 4096 }; // a longer run of bytes counts as broken from there on: nothing is held for ever
+// Of a longer run the whole characters so far are given out, although a later byte could still spoil it: nothing is held for
+// ever.
+enum { DECODER_HOLD_BYTES = 4096 };
 
 struct decoder {
     const struct tokenizer *tok;

@@ -164,21 +164,32 @@ static void write_unescaped(struct parser *p, struct text_view text)
     text_free(&plain);
 }
 
-// The end of a string that began with `mark`, or NULL. A backslash protects the next character.
+// The end of a string that began with `mark`, or NULL. Between double quotes a backslash protects the next character; a single
+// quote counts when no backslash stands before it.
 static const char *closing_mark(const struct parser *p, const char *start, char mark)
 {
     for (const char *at = start; at < p->end; at++) {
-        if (*at == '\\' && at + 1 < p->end)
-            at++;
-        else if (*at == mark)
+        if (*at == mark && (mark == '"' || at == start || at[-1] != '\\'))
             return at;
+        if (*at == '\\' && mark == '"' && at + 1 < p->end)
+            at++;
     }
     return NULL;
 }
 
-// Reads and writes a string that starts with <|"|>, " or '. False when there is none; with only_if_delimited also when the last
-// two are not closed by a mark that ends the value.
-static bool parse_quoted(struct parser *p, bool only_if_delimited)
+enum follower { ANYTHING, DELIMITER, COLON };
+
+static bool follows(const struct parser *p, const char *at, enum follower wanted)
+{
+    struct parser look = *p;
+    look.at = at;
+    skip_space(&look);
+    return wanted == ANYTHING || (wanted == DELIMITER ? at_delimiter(p, at) : look.at < look.end && *look.at == ':');
+}
+
+// Reads and writes a string that starts with <|"|>, " or '. False when there is none; also when one of the last two marks is
+// closed and something else than `wanted` follows, since then the marks are part of a longer text.
+static bool parse_quoted(struct parser *p, enum follower wanted)
 {
     if (starts_with(rest(p), quote)) {
         p->at += quote.n_bytes;
@@ -192,7 +203,7 @@ static bool parse_quoted(struct parser *p, bool only_if_delimited)
     char mark = *p->at;
     const char *start = p->at + 1;
     const char *close = closing_mark(p, start, mark);
-    if (only_if_delimited && (close == NULL || !at_delimiter(p, close + 1)))
+    if (close != NULL ? !follows(p, close + 1, wanted) : wanted == COLON)
         return false;
     struct text_view text = close != NULL ? (struct text_view){start, (size_t)(close - start)} : unclosed(p, start);
     p->at = close != NULL ? close + 1 : p->end;
@@ -375,7 +386,7 @@ static bool parse_key(struct parser *p, const struct json_value *properties, con
 {
     size_t start = p->out.n_bytes;
     skip_space(p);
-    if (!parse_quoted(p, false)) {
+    if (!parse_quoted(p, COLON)) {
         const char *colon = p->at < p->end ? memchr(p->at, ':', (size_t)(p->end - p->at)) : NULL;
         if (colon == NULL)
             return bad(p, "a key has no colon after it");
@@ -514,7 +525,7 @@ static bool parse_value(struct parser *p, const struct json_value *schema, const
 {
     bool declared = declares_string(schema);
     skip_space(p);
-    if (parse_quoted(p, declared))
+    if (parse_quoted(p, declared ? DELIMITER : ANYTHING))
         return true;
     if (declared)
         return parse_literal(p, true) || (siblings != NULL ? parse_declared_string(p, siblings) : parse_bare_string(p));
