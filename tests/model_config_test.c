@@ -374,6 +374,79 @@ static void compat_ollama_sees_one_key_more(void **state)
     free(plain);
 }
 
+// --- damage ---
+
+// Opens bytes as a model and, if they are accepted, runs three ids. True when that was possible.
+static bool runs(const char *bytes, size_t n_bytes)
+{
+    struct carat_error err = {0};
+    struct gguf_file *file = NULL;
+    struct plan plan = {0};
+    struct gemma4_text *text = NULL;
+    struct text_context *context = NULL;
+    struct kv_cache *kv = NULL;
+    struct gguf_source *source = gguf_source_memory(bytes, n_bytes, "damaged", &err);
+    require(source != NULL, err);
+    if (!gguf_open(&source, 1, &file, &err)) {
+        gguf_source_close(source);
+        return false;
+    }
+    struct ops *ops = ref_ops_new(&err);
+    bool done = gemma4_open(file, COMPAT_NONE, &plan, &text, &err) && plan_load(&plan, ops, NULL, NULL, &err);
+    if (done && gemma4_ready(text, &err)) {
+        int32_t ids[3] = {0, 0, text->config.n_vocab - 1};
+        struct text_batch batch = {.n = 3, .ids = ids, .n_logits = 1};
+        context = text_context_new(ops, text, &(struct text_options){.max_batch = 3, .max_logits = 1}, &err);
+        kv =
+            context != NULL ? kv_cache_new(ops, &text->config, &(struct kv_options){.n_context = 8, .max_batch = 3}, &err) : NULL;
+        done = kv != NULL && text_forward(context, kv, &batch, &err);
+    }
+    assert_true(done || err.message[0] != '\0');
+    kv_cache_free(kv);
+    text_context_free(context);
+    plan_unload(&plan, ops);
+    gemma4_free(text);
+    plan_free(&plan);
+    ops->free(ops);
+    gguf_close(file);
+    return done;
+}
+
+// Bytes of the header are changed at random. Whatever comes out either is refused with a sentence or runs within its bounds
+// (which the sanitizers watch); a name or number that matters is hit often enough.
+static void damaged_headers_are_refused_or_harmless(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"micro-e2b.BF16.gguf", "micro-26b.BF16.gguf"};
+    uint32_t seed = 7;
+    for (int m = 0; m < 2; m++) {
+        struct carat_error err = {0};
+        struct gguf_source *source = gguf_source_file(fixture("models", models[m]), false, &err);
+        require(source != NULL, err);
+        size_t n_bytes = (size_t)source->n_bytes;
+        char *bytes = malloc(n_bytes);
+        require(gguf_source_read(source, 0, bytes, n_bytes, &err), err);
+        gguf_source_close(source);
+        struct gguf_file *file = golden_open("models", models[m]);
+        uint32_t n_header = (uint32_t)gguf_header_bytes(file, 0);
+        gguf_close(file);
+        int n_run = 0, n_tries = 1500;
+        for (int i = 0; i < n_tries; i++) {
+            // The keys of the model come first, the table of tensors last; between them lies the tokenizer.
+            seed = seed * 1664525u + 1013904223u;
+            uint32_t at = (seed >> 4) % 2500;
+            at = seed >> 31 ? at : n_header - 1 - at % (n_header / 2);
+            char before = bytes[at];
+            bytes[at] = (char)(seed >> 16 & 1 ? 1 << (seed >> 17 & 7) ^ before : (int)(seed >> 20));
+            n_run += runs(bytes, n_bytes);
+            bytes[at] = before;
+        }
+        assert_true(n_run > 0 && n_run < n_tries);
+        assert_true(runs(bytes, n_bytes));
+        free(bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,6 +464,7 @@ int main(void)
         cmocka_unit_test(poisoned_keys_and_values_of_sharing_layers_change_nothing),
         cmocka_unit_test(suppressed_tokens_get_the_least_logit),
         cmocka_unit_test(compat_ollama_sees_one_key_more),
+        cmocka_unit_test(damaged_headers_are_refused_or_harmless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
