@@ -74,6 +74,8 @@ static void answer(int connection, const char *request)
         extra = "Content-Encoding: gzip\r\n";
     else if (strcmp(path, "/short") == 0)
         n_sent = n_body / 2;
+    else if (strcmp(path, "/drops") == 0 && first != 0 && n_body > 50000)
+        n_sent = 50000;
     else if (strcmp(path, "/longer") == 0)
         n_body = n_sent = n_body + 5;
     char content_range[128];
@@ -279,6 +281,23 @@ static void a_file_that_changes_on_the_server_is_noticed(void **state)
     }
 }
 
+static void a_connection_that_breaks_is_resumed_where_it_stopped(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct gguf_source *source = open_url("/drops", &err);
+    if (source == NULL && err.code == CARAT_UNSUPPORTED)
+        skip();
+    assert_non_null(source);
+    int before = n_requests;
+    static uint8_t got[N_BYTES];
+    if (!gguf_source_read(source, 0, got, N_BYTES, &err)) // the first 262144 bytes came when it was opened
+        fail_msg("%s", err.message);
+    assert_memory_equal(got, content, N_BYTES);
+    assert_int_equal(n_requests - before, (N_BYTES - 262144 + 49999) / 50000);
+    gguf_source_close(source);
+}
+
 static void a_server_that_is_not_there_is_an_error(void **state)
 {
     (void)state;
@@ -450,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_web_server_with_ranges_gives_the_same_bytes),
         cmocka_unit_test(a_server_that_breaks_the_rules_is_refused),
         cmocka_unit_test(a_file_that_changes_on_the_server_is_noticed),
+        cmocka_unit_test(a_connection_that_breaks_is_resumed_where_it_stopped),
         cmocka_unit_test(a_server_that_is_not_there_is_an_error),
         cmocka_unit_test_setup(models_of_the_store_are_found_by_the_names_that_users_write, make_store),
         cmocka_unit_test(the_environment_says_where_the_store_is),

@@ -25,7 +25,14 @@ struct gguf_source *gguf_source_http(const char *url, struct carat_error *err)
 
 #include <curl/curl.h>
 
-enum { MAX_REDIRECTS = 5, CONNECT_TIMEOUT_S = 30, STALL_TIMEOUT_S = 60, TAG_BYTES = 256, FIRST_BYTES = 256 * 1024 };
+enum {
+    MAX_REDIRECTS = 5,
+    CONNECT_TIMEOUT_S = 30,
+    STALL_TIMEOUT_S = 60,
+    MAX_RESUMPTIONS = 8,
+    TAG_BYTES = 256,
+    FIRST_BYTES = 256 * 1024
+};
 
 struct http_source {
     struct gguf_source source; // first
@@ -43,7 +50,7 @@ struct transfer {
     uint8_t *dst;
     size_t n_wanted, n_got;
     uint64_t begin, end, total; // Content-Range: first byte, byte after the last, size of the file
-    bool has_range, is_encoded, is_first;
+    bool has_range, is_encoded, is_first, is_cut;
     char tag[TAG_BYTES];
 };
 
@@ -147,7 +154,13 @@ static bool check_answer(struct transfer *transfer, CURLcode code, long status, 
     return true;
 }
 
-// Fetches n_bytes from offset on into transfer->dst.
+static bool is_same_file(const struct transfer *transfer)
+{
+    return transfer->total == transfer->http->source.n_bytes && strcmp(transfer->tag, transfer->http->tag) == 0;
+}
+
+// Fetches n_bytes from offset on into transfer->dst. On failure transfer->is_cut says that the first n_got bytes are good, the
+// connection having broken.
 static bool fetch(struct transfer *transfer, uint64_t offset, struct carat_error *err)
 {
     struct http_source *http = transfer->http;
@@ -160,8 +173,13 @@ static bool fetch(struct transfer *transfer, uint64_t offset, struct carat_error
     CURLcode code = curl_easy_perform(http->curl);
     long status = 0;
     curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (!check_answer(transfer, code, status, err))
+    if (!check_answer(transfer, code, status, err)) {
+        bool right_bytes = status == 206 && transfer->has_range && !transfer->is_encoded && transfer->begin == offset &&
+                           transfer->end == offset + transfer->n_wanted && is_same_file(transfer);
+        transfer->is_cut =
+            right_bytes && code != CURLE_WRITE_ERROR && transfer->n_got != 0 && transfer->n_got < transfer->n_wanted;
         return false;
+    }
     uint64_t end = offset + transfer->n_wanted;
     if (transfer->is_first && end > transfer->total)
         end = transfer->total; // the first request does not know the size yet
@@ -185,12 +203,17 @@ static bool read_http(struct gguf_source *source, uint64_t offset, void *dst, si
     }
     if (n_bytes == 0)
         return true;
-    struct transfer transfer = {.http = http, .dst = dst, .n_wanted = n_bytes};
-    if (!fetch(&transfer, offset, err))
-        return false;
-    if (transfer.total != source->n_bytes || strcmp(transfer.tag, http->tag) != 0)
-        return fail(err, CARAT_IO, "%s: the file changed on the server while it was read; open it again", http->url);
-    return true;
+    for (int i = 0;; i++) {
+        struct transfer transfer = {.http = http, .dst = dst, .n_wanted = n_bytes};
+        bool ok = fetch(&transfer, offset, err);
+        if (ok && !is_same_file(&transfer))
+            return fail(err, CARAT_IO, "%s: the file changed on the server while it was read; open it again", http->url);
+        if (ok || !transfer.is_cut || i == MAX_RESUMPTIONS)
+            return ok;
+        dst = (uint8_t *)dst + transfer.n_got; // what came before the connection broke is kept
+        offset += transfer.n_got;
+        n_bytes -= transfer.n_got;
+    }
 }
 
 static bool open_http(struct http_source *http, struct carat_error *err)
