@@ -20,6 +20,7 @@ static const char help[] =
     "  --vocab N        tokens (default 262144, at least 1024)\n"
     "  --vocab-from F   copy the tokenizer of the GGUF file F instead of making one; its size counts unless --vocab is given\n"
     "  --layers N       fewer layers, at least 4\n"
+    "  --experts N      fewer experts (26b), at least 8\n"
     "  --seed N         another set of weights (default 0)\n";
 
 enum { MIN_VOCABULARY = 1024, MAX_VOCABULARY = 1 << 20, MIN_LAYERS = 4 };
@@ -121,7 +122,7 @@ int command_synth(int argc, char **argv)
     struct arguments arguments = arguments_begin(argc, argv);
     const char *option, *positional, *names[2] = {NULL, NULL};
     int n_names = 0;
-    uint32_t n_layers = 0;
+    uint32_t n_layers = 0, n_experts = 0;
     while (arguments_next(&arguments, &option, &positional)) {
         if (positional != NULL && n_names < 2)
             names[n_names++] = positional;
@@ -143,6 +144,8 @@ int command_synth(int argc, char **argv)
             synth.vocabulary_from = option_text(&arguments, option);
         else if (strcmp(option, "--layers") == 0)
             n_layers = (uint32_t)option_int(&arguments, option, MIN_LAYERS, GGUF_MIX_MAX_LAYERS);
+        else if (strcmp(option, "--experts") == 0)
+            n_experts = (uint32_t)option_int(&arguments, option, 8, 1024);
         else if (strcmp(option, "--seed") == 0)
             synth.seed = (uint64_t)option_int(&arguments, option, 0, INT32_MAX);
         else
@@ -154,6 +157,10 @@ int command_synth(int argc, char **argv)
         usage_error(argv[0], "12b has no towers that fit one file; use --mmproj");
     if (n_layers > synth.model.n_layers)
         usage_error(argv[0], "%s has %u layers", names[0], synth.model.n_layers);
+    if (n_experts > synth.model.n_experts)
+        usage_error(argv[0], "%s has %u experts", names[0], synth.model.n_experts);
+    if (n_experts != 0)
+        synth.model.n_experts = n_experts;
     if (n_layers != 0)
         reduce_layers(&synth.model, n_layers);
     struct carat_error err = {0};

@@ -229,10 +229,10 @@ static void synth_writes_the_shapes_of_the_released_models(void **state)
     assert_shape(file, "blk.5.ffn_down.weight", 12288, 1536, 1);
     assert_int_equal(gguf_tensor_count(file), 17 * 6 + 6);
     gguf_close(file);
-    assert_int_equal(run("synth 26b %s/s.gguf --layers 4 --vocab 1024", folder), 0);
+    assert_int_equal(run("synth 26b %s/s.gguf --layers 4 --vocab 1024 --experts 16", folder), 0);
     file = open_out("s.gguf");
-    assert_shape(file, "blk.0.ffn_gate_up_exps.weight", 2816, 1408, 128);
-    assert_shape(file, "blk.0.ffn_down_exps.weight", 704, 2816, 128);
+    assert_shape(file, "blk.0.ffn_gate_up_exps.weight", 2816, 1408, 16);
+    assert_shape(file, "blk.0.ffn_down_exps.weight", 704, 2816, 16);
     assert_shape(file, "blk.0.attn_k.weight", 2816, 8 * 256, 1);
     assert_shape(file, "blk.3.attn_k.weight", 2816, 2 * 512, 1);
     assert_null(gguf_find_tensor(file, "blk.3.attn_v.weight"));
@@ -258,7 +258,7 @@ static void synth_repeats_itself_with_the_same_seed_only(void **state)
 static void synth_keeps_activations_at_their_size_in_every_mix(void **state)
 {
     (void)state;
-    for (int mix = 0; mix < GGUF_MIXES; mix++) {
+    for (int mix = GGUF_MIX_BF16; mix < GGUF_MIXES; mix++) {
         assert_int_equal(
             run("synth e2b %s/s.gguf --layers 4 --vocab 1024 --mix %s", folder, gguf_mix_name((enum gguf_mix)mix)), 0);
         struct gguf_file *file = open_out("s.gguf");
