@@ -22,6 +22,7 @@ static const struct {
     {"dump", command_dump, "write the logits or hidden states of token ids to a file"},
     {"serve", command_serve, "serve the app and an OpenAI-compatible API"},
     {"eval", command_eval, "measure a model's accuracy on held-out items"},
+    {"transcribe", command_transcribe, "write down what is said in a sound file"},
     {"bench", command_bench, "measure tokens per second"},
     {"tokenize", command_tokenize, "print the token ids of a text"},
     {"detokenize", command_detokenize, "print the text of token ids"},
