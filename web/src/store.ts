@@ -520,12 +520,12 @@ export class ModelStore {
     private async transfer(key: string, what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>, stream: ChunkStream,
         options: DownloadOptions, remote?: RemoteFile): Promise<Transfer> {
         const id = fileIdOf(key);
+        await this.checkQuota(key, what.size - ((await this.get(key))?.received ?? 0));
         const file = await this.folder.open(`${id}.journal`, true);
         let part: StoreFile | undefined;
         try {
             const journal = await Journal.open(file);
             await this.begin(id, journal, key, what, options);
-            await this.checkQuota(journal);
             part = await this.folder.open(`${id}.part`, true);
             if (remote !== undefined && remote.etag === null)
                 remote.etag = journal.begin!.etag;
@@ -553,11 +553,10 @@ export class ModelStore {
             throw makeError('changed', `'${key}' was begun with another file (${known.size} bytes, now ${what.size})`);
     }
 
-    private async checkQuota(journal: Journal): Promise<void> {
+    private async checkQuota(key: string, needed: number): Promise<void> {
         const { quota, usage } = await this.limits();
-        const needed = journal.begin!.size - journal.received();
         if (quota > 0 && needed > quota - usage)
-            throw makeError('quota', `'${journal.begin!.key}' needs ${gigabytes(needed)} more, the browser has `
+            throw makeError('quota', `'${key}' needs ${gigabytes(needed)} more, the browser has `
                 + `${gigabytes(Math.max(0, quota - usage))} of ${gigabytes(quota)} left for this site`);
     }
 

@@ -25,35 +25,39 @@ function goldenOf(name) {
     return { prompt: [...t['prompt.ids'].values], greedy: [...t['greedy.ids'].values], margins: [...t['greedy.margin'].values] };
 }
 
-// The model's choice after the prompt and each beginning of the golden continuation.
-async function choices(target, name, options, golden) {
-    return target.evaluate(async ({ name, options, golden }) => {
+// The golden continuation, up to the first choice that rounded activations could turn (the fixtures' README has the limits).
+async function generate(target, name, options, golden) {
+    const limit = /Q\d|IQ/.test(name) ? 1 : 0.5;
+    const unsure = golden.margins.findIndex((m) => m <= limit), n = unsure < 0 ? golden.greedy.length : Math.max(1, unsure);
+    const result = await target.evaluate(async ({ name, options, prompt, n }) => {
         const model = await window.carat.Carat.load(`/models/${name}.gguf`, options);
         try {
             const ids = [];
-            for (let i = 0; i < golden.greedy.length; i++)
-                for await (const event of model.generate([...golden.prompt, ...golden.greedy.slice(0, i)], { temperature: 0, max_tokens: 1, ignore_eos: true }))
-                    if (event.kind === 'token')
-                        ids.push(event.id);
-            return { ids, info: model.info };
+            for await (const event of model.generate(prompt, { temperature: 0, max_tokens: n, ignore_eos: true }))
+                if (event.kind === 'token')
+                    ids.push(event.id);
+            return { ids, info: model.info, ...await model.memory() };
         } finally {
             await model.close();
         }
-    }, { name, options, golden });
+    }, { name, options, prompt: golden.prompt, n });
+    assert.deepEqual(result.ids, golden.greedy.slice(0, n));
+    return result;
 }
 
 const names = fs.readdirSync(fixtureModels).filter((n) => !/mmproj|single/.test(n)).map((n) => n.replace(/\.gguf$/, ''));
-for (const name of names)
-    for (const backend of ['cpu', 'webgpu'])
-        test(`${name} gives the golden tokens in Chromium on ${backend}`, async () => {
-            const golden = goldenOf(name);
-            const { ids, info } = await choices(page, name, { backend, threads: 2 }, golden);
-            assert.equal(info.backend, backend);
-            if (backend === 'cpu')
-                assert.notEqual(info.wasmVariant, 'simd');
-            const limit = /Q\d|IQ/.test(name) ? 1 : 0.5; // as the fixtures' README has it for rounded activations
-            golden.greedy.forEach((id, i) => { if (golden.margins[i] > limit) assert.equal(ids[i], id, `token ${i}, margin ${golden.margins[i]}`); });
-        });
+for (const name of names) {
+    test(`${name} gives the golden tokens in Chromium on the processor, with threads`, async () => {
+        const { info } = await generate(page, name, { backend: 'cpu', threads: 2 }, goldenOf(name));
+        assert.equal(info.backend, 'cpu');
+        assert.notEqual(info.wasmVariant, 'simd');
+    });
+    test(`${name} gives the golden tokens in Chromium on WebGPU, in little memory`, async () => {
+        const { info, wasmBytes } = await generate(page, name, { backend: 'webgpu' }, goldenOf(name));
+        assert.equal(info.backend, 'webgpu');
+        assert.ok(wasmBytes < 64 << 20);
+    });
+}
 
 const chat = (target, options, request = {}) => target.evaluate(async ({ options, request }) => {
     const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', options);
@@ -106,29 +110,29 @@ test('without WebGPU "auto" takes the processor and "webgpu" says what is missin
     }
 });
 
-test('the page is never blocked for long while a model loads and answers in its worker', async () => {
-    const longest = await page.evaluate(async () => {
-        let last = performance.now(), longest = 0, running = true;
-        const tick = () => {
+test('the page is not blocked while a model loads and answers in its worker', async () => {
+    const waits = await page.evaluate(async () => {
+        const waits = [], channel = new MessageChannel();
+        let last, running = true;
+        channel.port1.onmessage = () => {
             const now = performance.now();
-            longest = Math.max(longest, now - last);
+            waits.push(now - last);
             last = now;
             if (running)
                 channel.port2.postMessage(0);
         };
-        const channel = new MessageChannel();
-        channel.port1.onmessage = tick;
-        const model = await window.carat.Carat.load('/models/micro-26b.BF16.gguf', { backend: 'cpu', threads: 1 });
         last = performance.now();
-        longest = 0;
-        tick();
+        channel.port2.postMessage(0);
+        const model = await window.carat.Carat.load('/models/micro-26b.BF16.gguf', { backend: 'cpu', threads: 1 });
         for await (const event of model.generate(Array.from({ length: 200 }, (_, i) => i + 3), { temperature: 0, max_tokens: 20, ignore_eos: true }))
             void event;
         running = false;
         await model.close();
-        return longest;
+        return waits.sort((a, b) => a - b);
     });
-    assert.ok(longest < 100, `${longest} ms`); // 16 ms is what the design promises; the machine of the tests is shared
+    // On a shared machine the system itself takes the page's turn now and then; an engine in the page would take all of them.
+    const late = waits.filter((ms) => ms > 16).length / waits.length;
+    assert.ok(late < 0.01, `${(100 * late).toFixed(2)} % of ${waits.length} turns came late`);
 });
 
 test('a lost device ends a generation with device_lost, and the model can be loaded again', async () => {
