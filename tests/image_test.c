@@ -47,7 +47,7 @@ static void every_picture_fits_its_budget(void **state)
 
 static void compare_resized(const char *name)
 {
-    struct gguf_file *file = golden_open(name);
+    struct gguf_file *file = media_golden_open(name);
     struct image image = golden_image(file), prepared;
     struct carat_error err = {0};
     if (!image_prepare(&image, golden_int(file, "golden.max_soft_tokens"), IMAGE_RULE_REFERENCE, &prepared, &err))
@@ -88,7 +88,7 @@ static void resized_bytes_equal_the_reference(void **state)
 static void weights_of_22_bits_stay_within_two_levels(void **state)
 {
     (void)state;
-    struct gguf_file *file = golden_open("media/vision-tiny-mm-landscape.gguf");
+    struct gguf_file *file = media_golden_open("media/vision-tiny-mm-landscape.gguf");
     struct image image = golden_image(file), resized;
     uint8_t *expected = golden_tensor(file, "resized", NULL);
     assert_true(image_resize(&image, 480, 288, IMAGE_BICUBIC_22, &resized, NULL));

@@ -17,8 +17,12 @@
 // Last: it defines a macro called fail.
 #include <cmocka.h>
 
+// cmocka's own goes through that macro, which other headers of the tests take away.
+#undef fail_msg
+#define fail_msg(...) (print_error(__VA_ARGS__), print_error("\n"), _fail(__FILE__, __LINE__))
+
 // A file of the fixtures folder, e.g. "media/vision-tiny-mm-tiny.gguf".
-static inline struct gguf_file *golden_open(const char *name)
+static inline struct gguf_file *media_golden_open(const char *name)
 {
     char path[512];
     struct carat_error err = {0};

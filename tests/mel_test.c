@@ -26,7 +26,7 @@ static void features_equal_the_reference(void **state)
         struct carat_error err = {0};
         int64_t n_samples = 0, n_rows = 0;
         snprintf(name, sizeof name, "media/audio-tiny-mm-%s.gguf", names[i]);
-        struct gguf_file *file = golden_open(name);
+        struct gguf_file *file = media_golden_open(name);
         float *samples = golden_sound(file, &n_samples), *expected = golden_tensor(file, "mel", NULL);
         int32_t *rows = golden_tensor(file, "mel.rows", &n_rows);
         int64_t n_frames = mel_frame_count(n_samples);

@@ -52,7 +52,7 @@ struct loaded_vision {
 static inline struct loaded_vision load_vision(struct ops *ops, const char *name, enum tower_compat compat)
 {
     struct carat_error err = {0};
-    struct loaded_vision loaded = {.file = golden_open(name)};
+    struct loaded_vision loaded = {.file = media_golden_open(name)};
     assert_true(vision_exists(loaded.file));
     if (!vision_open(loaded.file, compat, &loaded.tower, &err) || !plan_load(&loaded.tower->plan, ops, NULL, NULL, &err))
         fail_msg("%s: %s", name, err.message);
@@ -86,7 +86,7 @@ static inline struct image golden_prepared(const struct gguf_file *golden)
 static inline void check_vision(struct tower_ops *tower_ops, const struct vision_tower *tower, const char *name)
 {
     struct carat_error err = {0};
-    struct gguf_file *golden = golden_open(name);
+    struct gguf_file *golden = media_golden_open(name);
     struct image prepared = golden_prepared(golden);
     struct vision_run run;
     struct ops *ops = tower_ops->ops;
@@ -118,7 +118,7 @@ struct loaded_audio {
 static inline struct loaded_audio load_audio(struct ops *ops, const char *name, enum tower_compat compat)
 {
     struct carat_error err = {0};
-    struct loaded_audio loaded = {.file = golden_open(name)};
+    struct loaded_audio loaded = {.file = media_golden_open(name)};
     assert_true(audio_exists(loaded.file));
     if (!audio_open(loaded.file, compat, &loaded.tower, &err) || !plan_load(&loaded.tower->plan, ops, NULL, NULL, &err))
         fail_msg("%s: %s", name, err.message);
@@ -168,7 +168,7 @@ static inline void finish_audio(struct audio_run *run, const struct gguf_file *g
 static inline void check_audio(struct tower_ops *tower_ops, const struct audio_tower *tower, const char *name)
 {
     struct carat_error err = {0};
-    struct gguf_file *golden = golden_open(name);
+    struct gguf_file *golden = media_golden_open(name);
     int64_t n_samples = 0, n_features = 0;
     float *samples = golden_sound(golden, &n_samples), *mel = golden_tensor(golden, "mel", &n_features);
     int32_t n_valid = golden_int(golden, "golden.mel_valid");

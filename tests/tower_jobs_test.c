@@ -15,8 +15,8 @@ static int set_up(void **state)
     static struct setting setting;
     struct carat_error err = {0};
     setting.ops = ref_ops_new(&err);
-    setting.text = golden_open("models/tiny-e2b.Q8_0.gguf");
-    setting.projector = golden_open("models/tiny-mm.mmproj-F16.gguf");
+    setting.text = media_golden_open("models/tiny-e2b.Q8_0.gguf");
+    setting.projector = media_golden_open("models/tiny-mm.mmproj-F16.gguf");
     *state = &setting;
     if (towers_new(setting.text, setting.projector, TOWER_REFERENCE, 256, setting.ops, &setting.towers, &err))
         return 0;
@@ -76,7 +76,7 @@ static void a_picture_gives_the_golden_soft_tokens_and_is_remembered(void **stat
 {
     struct setting *s = *state;
     struct carat_error err = {0};
-    struct gguf_file *golden = golden_open("media/vision-tiny-mm-portrait.gguf");
+    struct gguf_file *golden = media_golden_open("media/vision-tiny-mm-portrait.gguf");
     struct image image = golden_image(golden);
     int32_t n_tokens = 0;
     assert_true(towers_image_tokens(s->towers, image.width, image.height, 70, &n_tokens, &err));
