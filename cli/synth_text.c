@@ -226,9 +226,11 @@ void synth_list_text(const struct synth *synth, struct synth_list *list)
             .mix = synth->mix, .n_layers = m->n_layers, .n_experts = m->n_experts, .heads_per_kv = m->n_heads / kv_heads(m, 0)}};
     for (uint32_t l = 0; l < m->n_layers; l++)
         t.mix.has_attn_v[l] = synth_is_sliding(m, l) || m->global_has_v;
-    matrix(&t, "token_embd.weight", GGUF_TYPE_BF16, m->d_model, synth->n_vocab,
-        0);                                        // rows of length 1; scaled by sqrt(d) in the model
-    norm(&t, "output_norm.weight", 4, m->d_model); // logits of size 4
+    // Rows a quarter as long as what a layer adds, so that the last token does not simply repeat itself (the table is the output
+    // matrix too); the final norm brings the logits to a size of 4.
+    matrix(&t, "token_embd.weight", GGUF_TYPE_BF16, m->d_model, synth->n_vocab, 0);
+    list->tensors[list->n_tensors - 1].value *= 0.25f;
+    norm(&t, "output_norm.weight", 16, m->d_model);
     synth_add(list, "rope_freqs.weight", 0, GGUF_TYPE_F32, SYNTH_ROPE_FREQS, 0, SYNTH_HEAD_GLOBAL / 2, 0, 0);
     if (m->per_layer != 0) {
         matrix(&t, "per_layer_token_embd.weight", GGUF_TYPE_BF16, (uint64_t)m->per_layer * m->n_layers, synth->n_vocab, 0);
