@@ -331,7 +331,6 @@ export class Transfer {
         const begin = this.journal.begin!;
         if (begin.sha256 !== null && begin.sha256 !== sha256) {
             // Every chunk is what the source sent: the source is wrong, and no byte of it can be trusted.
-            await this.part.truncate(0);
             for (const i of [...this.journal.crcs.keys()])
                 await this.journal.append({ t: 'bad', i });
             throw makeError('corrupt', `'${begin.key}' has sha256 ${sha256} instead of ${begin.sha256}; the bytes were thrown away`);
@@ -527,6 +526,7 @@ export class ModelStore {
             const journal = await Journal.open(file);
             await this.begin(id, journal, key, what, options);
             part = await this.folder.open(`${id}.part`, true);
+            await this.reserve(key, part, journal);
             if (remote !== undefined && remote.etag === null)
                 remote.etag = journal.begin!.etag;
             const transfer = new Transfer(this.folder, id, journal, part, stream, options, () => this.transfers.delete(key));
@@ -535,6 +535,8 @@ export class ModelStore {
         } catch (error) {
             await part?.close();
             await file.close();
+            if (asCaratError(error).code === 'quota' && (await this.get(key))?.received === 0)
+                await this.delete(key);
             throw error;
         }
     }
@@ -551,6 +553,20 @@ export class ModelStore {
         const sameTag = known.etag === null || what.etag === null || known.etag === what.etag;
         if (known.size !== what.size || (!sameBytes && !sameTag) || (what.sha256 !== null && known.sha256 !== null && !sameBytes))
             throw makeError('changed', `'${key}' was begun with another file (${known.size} bytes, now ${what.size})`);
+    }
+
+    // Gives the file its full size at once, which costs nothing but the quota. Browsers no longer tell the true quota beforehand.
+    private async reserve(key: string, part: StoreFile, journal: Journal): Promise<void> {
+        if (await part.size() === journal.begin!.size)
+            return;
+        try {
+            await part.truncate(journal.begin!.size);
+        } catch (error) {
+            if (asCaratError(error).code !== 'quota')
+                throw error;
+            throw makeError('quota', `'${key}' needs ${gigabytes(journal.begin!.size - journal.received())} more than the browser `
+                + 'lets this site store', { cause: error });
+        }
     }
 
     private async checkQuota(key: string, needed: number): Promise<void> {
