@@ -120,20 +120,20 @@ static void draws_follow_the_exact_probabilities(void **state)
 static void without_top_k_the_search_widens_until_top_p_is_reached(void **state)
 {
     (void)state;
-    enum { N = 3000 };
+    enum { N = 1000 };
     float logits[N];
-    for (int i = 0; i < N; i++) // nearly flat, so that 0.9 needs about 2700 tokens
+    for (int i = 0; i < N; i++) // nearly flat, so that 0.9 needs about 900 tokens
         logits[i] = (float)(i % 7) * 1e-3f;
     struct sampler *s =
         sampler_of(N, (struct sampler_params){.temperature = 1, .top_p = 0.9f, .repetition_penalty = 1, .seed = 3});
     int seen = 0;
     char was_drawn[N] = {0};
-    for (int i = 0; i < 60000; i++) {
+    for (int i = 0; i < 15000; i++) {
         int32_t id = sample(s, logits, N);
         seen += !was_drawn[id];
         was_drawn[id] = 1;
     }
-    assert_in_range(seen, 2690, 2710);
+    assert_in_range(seen, 895, 905);
     sampler_free(s);
 }
 
