@@ -24,3 +24,26 @@ int32_t __imported_wasi_snapshot_preview1_fd_write(int32_t fd, int32_t pieces, i
     (void)fd, (void)pieces, (void)n_pieces, (void)n_written;
     return ENOSYS;
 }
+
+// getenv finds nothing.
+int32_t __imported_wasi_snapshot_preview1_environ_sizes_get(uint32_t *n_variables, uint32_t *n_bytes);
+int32_t __imported_wasi_snapshot_preview1_environ_sizes_get(uint32_t *n_variables, uint32_t *n_bytes)
+{
+    *n_variables = 0;
+    *n_bytes = 0;
+    return 0;
+}
+
+int32_t __imported_wasi_snapshot_preview1_environ_get(int32_t variables, int32_t bytes);
+int32_t __imported_wasi_snapshot_preview1_environ_get(int32_t variables, int32_t bytes)
+{
+    (void)variables, (void)bytes;
+    return 0;
+}
+
+_Noreturn void __imported_wasi_snapshot_preview1_proc_exit(int32_t code);
+_Noreturn void __imported_wasi_snapshot_preview1_proc_exit(int32_t code)
+{
+    (void)code;
+    __builtin_trap();
+}

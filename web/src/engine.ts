@@ -349,6 +349,28 @@ function isSmallDevice(): boolean {
     return (deviceMemory ?? 8) <= 4 || /iPhone|iPad|Android/.test(userAgent ?? '');
 }
 
+// Runs a few kernels whose results are known. Throws 'bad_number' (or what else went wrong) when the GPU computes wrongly, as some do.
+export async function selfTest(options: Pick<EngineOptions, 'assets' | 'gpu'>): Promise<{ device: string; ms: number }> {
+    const device = await openGpu(options.gpu);
+    const gpu = new GpuBridge(device);
+    const begun = performance.now();
+    try {
+        const wasm = await Wasm.load({ ...options, gpu, variant: 'simd' });
+        if (wasm.exports.wasm_self_test_begin() === 0)
+            throw wasm.error();
+        for (;;) {
+            const state = wasm.exports.wasm_self_test_poll();
+            if (state === 1)
+                return { device: device.name, ms: performance.now() - begun };
+            if (state === 0)
+                throw wasm.error();
+            await gpu.news();
+        }
+    } finally {
+        gpu.destroy();
+    }
+}
+
 async function makeGpu(options: EngineOptions): Promise<GpuBridge | undefined> {
     if (options.backend === 'cpu' || options.backend === 'ref')
         return undefined;

@@ -111,6 +111,8 @@ export function asCaratError(error: unknown): CaratError {
         return makeError('not_found', message, { cause: error });
     if (error instanceof WebAssembly.RuntimeError)
         return makeError('unsupported', `the engine stopped: ${message}`, { cause: error, remedy: 'Load the model again and report this.' });
+    if (error instanceof WebAssembly.LinkError || error instanceof WebAssembly.CompileError)
+        return makeError('version_mismatch', `the engine does not fit this script: ${message}`, { cause: error });
     if (error instanceof RangeError)
         return makeError('no_memory', message, { cause: error });
     return makeError('io', message, { cause: error });

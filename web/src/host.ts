@@ -5,7 +5,7 @@
 // {id, cancel: true} cancels it. {id, reply} answers a question {id, ask} of the host (read functions of the caller).
 
 import { asCaratError, makeError, type PlainError, toPlain } from './errors';
-import { Engine, type EngineOptions, type EngineSession } from './engine';
+import { Engine, type EngineOptions, type EngineSession, selfTest } from './engine';
 import { openBrowserFolder, type StoreFolder, type StoreKind } from './files';
 import { blobSource, fileSource, functionSource, memorySource, type Source, streamSource, transferSource, urlSource } from './source';
 import { ModelStore, type StoredModel, type StoreProgress, type StoreUsage, Transfer } from './store';
@@ -27,6 +27,7 @@ export interface DownloadArgs { key: string; url: string; headers?: Record<strin
 export interface Methods {
     load: { args: { sources: PlainSource[]; options: EngineOptions }; result: ModelInfo };                       // LoadProgress
     close: { args: null; result: null };
+    selfTest: { args: Pick<EngineOptions, 'assets' | 'gpu'>; result: { device: string; ms: number } };
     'session.new': { args: { contextSize?: number }; result: { session: number; context: number } };
     'session.free': { args: { session: number }; result: null };
     'session.position': { args: { session: number }; result: number };
@@ -72,6 +73,7 @@ export class Host {
     private readonly questions = new Map<number, { resolve: (bytes: Uint8Array) => void; reject: (error: unknown) => void }>();
     private nextQuestion = 1;
     private engine: Engine | undefined;
+    private damage: unknown; // the file that the engine was loaded from turned out to be wrong
     private readonly sessions = new Map<number, EngineSession>();
     private nextSession = 1;
     private store: Promise<ModelStore> | undefined;
@@ -148,9 +150,11 @@ export class Host {
                 await Promise.all(opened.map((s) => s.close().catch(() => undefined)));
                 throw error;
             }
+            this.damage = undefined;
             this.engine = await Engine.load(opened, options, call.event, call.signal);
             return this.engine.info;
         },
+        selfTest: (options) => selfTest(options),
         close: async () => {
             for (const stop of this.running.values())
                 stop.abort();
@@ -221,10 +225,13 @@ export class Host {
     private need(): Engine {
         if (this.engine === undefined)
             throw makeError('closed', 'no model is loaded');
+        if (this.damage !== undefined)
+            throw this.damage;
         return this.engine;
     }
 
     private session(id: number): EngineSession {
+        this.need();
         const session = this.sessions.get(id);
         if (session === undefined)
             throw makeError('closed', 'the session was closed');
@@ -264,8 +271,10 @@ export class Host {
             if (url === undefined)
                 throw makeError('not_found', `the store has no complete model '${key}'`);
             const got = await store.download(key, url, { headers: from!.headers ?? {}, sha256: from!.sha256 });
-            if (got instanceof Transfer)
+            if (got instanceof Transfer) {
+                got.finished.catch((error) => { if (asCaratError(error).code === 'corrupt') this.damage = error; });
                 return transferSource(got);
+            }
         }
         try {
             return await fileSource(await store.openFile(key), key);

@@ -1,5 +1,8 @@
 // probe.ts: says whether this browser can run a model, and what is missing.
 
+import { findAssets } from './assets';
+import { openLink } from './carat';
+import { Client } from './client';
 import { openBrowserFolder, type StoreKind } from './files';
 import { defaultThreads, hasRelaxedSimd, hasSimd, hasThreads } from './wasm';
 
@@ -58,5 +61,16 @@ async function probeGpu(): Promise<Capabilities['webgpu']> {
         };
     } catch (error) {
         return none((error as Error).message);
+    }
+}
+
+// Runs the GPU's kernels on numbers whose results are known: some adapters compute wrongly, and this shows before a model is
+// downloaded. Rejects with a CaratError that says what is wrong; then use backend 'cpu'.
+export async function selfTest(options: { worker?: boolean; wasmUrl?: string; gpu?: GPU } = {}): Promise<{ device: string; ms: number }> {
+    const client = new Client(await openLink(options));
+    try {
+        return await client.call('selfTest', { assets: findAssets(options.wasmUrl), gpu: options.gpu });
+    } finally {
+        client.close();
     }
 }

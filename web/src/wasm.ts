@@ -63,6 +63,8 @@ export interface Exports {
     wasm_step_begin(stepper: number, id: number, soft: number): number;
     wasm_step_poll(stepper: number): number;
     wasm_render(model: number, messages: number, flags: number): number;
+    wasm_self_test_begin(): number;
+    wasm_self_test_poll(): number;
     wasm_decode_wav(bytes: number, n: number): number;
     threads_worker_main?(pool: number, index: number): void;
     __wasm_init_tls?(p: number): void;
