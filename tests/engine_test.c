@@ -144,6 +144,40 @@ static void a_longer_prompt_computes_only_what_is_new_and_gives_the_same_tokens(
     prompt_free(&prompt);
 }
 
+static void an_adapter_changes_the_answer_and_empties_the_cache(void **state)
+{
+    (void)state;
+    struct gguf_file *golden = golden_open("lora", "lora-tiny-e2b.gguf");
+    size_t n_ids, n_logits, n_base;
+    int32_t *ids = golden_i32(golden, "prompt.ids", &n_ids);
+    float *adapted = golden_f32(golden, "prompt.logits", &n_logits);
+    float *base = golden_f32(golden, "prompt.logits_base", &n_base);
+    gguf_close(golden);
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "ref");
+    struct carat_session *session = new_session(model, 64, 16);
+    struct carat_generate_options options = greedy(1);
+    struct carat_error err = {0};
+    size_t n_vocab = n_logits / n_ids;
+    const float *last[2] = {base + (n_ids - 1) * n_vocab, adapted + (n_ids - 1) * n_vocab};
+    for (int round = 0; round < 2; round++) {
+        int32_t best = 0, got[64];
+        for (size_t i = 1; i < n_vocab; i++)
+            best = last[round][i] > last[round][best] ? (int32_t)i : best;
+        require(carat_generate_begin(session, ids, (int32_t)n_ids, NULL, 0, &options, &err), err);
+        struct carat_event end = finish_generation(session, got);
+        assert_int_equal(got[0], best);
+        assert_int_equal(end.usage.n_prompt_cached, 0);
+        int32_t n_matched = 0;
+        if (round == 0)
+            require(carat_adapter_load(model, fixture("lora", "lora-tiny-e2b"), 1, &n_matched, &err), err);
+    }
+    carat_session_free(session);
+    carat_model_free(model);
+    free(ids);
+    free(adapted);
+    free(base);
+}
+
 static void a_stopped_generation_leaves_a_usable_session(void **state)
 {
     (void)state;
@@ -339,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_model_continues_as_the_reference_does),
         cmocka_unit_test(a_longer_prompt_computes_only_what_is_new_and_gives_the_same_tokens),
+        cmocka_unit_test(an_adapter_changes_the_answer_and_empties_the_cache),
         cmocka_unit_test(a_stopped_generation_leaves_a_usable_session),
         cmocka_unit_test(a_full_context_ends_with_length),
         cmocka_unit_test(wrong_arguments_are_named),

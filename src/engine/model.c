@@ -247,6 +247,7 @@ bool model_attach(struct carat_model *model, struct adapter *adapter, float scal
     }
     model->adapters = grown;
     grown[model->n_adapters++] = adapter;
+    model->adapter_changes++;
     adapter_attach(adapter, scale);
     return true;
 }
@@ -267,6 +268,8 @@ void carat_adapters_clear(struct carat_model *model)
 {
     for (int32_t i = 0; i < model->n_adapters; i++)
         adapter_free(model->adapters[i]);
+    if (model->n_adapters > 0)
+        model->adapter_changes++;
     model->n_adapters = 0;
 }
 

@@ -26,7 +26,8 @@ struct carat_model {
     bool has_vision, has_audio;   // what the files hold
     struct adapter **adapters;    // [n_adapters], attached
     int32_t n_adapters;
-    bool table_on_disk; // rows of the per-layer table are read when they are needed
+    uint32_t adapter_changes; // counts them: what a session computed before a change is of no use after it
+    bool table_on_disk;       // rows of the per-layer table are read when they are needed
     enum carat_compat compat;
     char name[128];
     char quantization[16];

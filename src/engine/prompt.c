@@ -187,6 +187,9 @@ bool session_take_prompt(struct carat_session *session, const int32_t *ids, int3
     int32_t n_media, struct carat_error *err)
 {
     session->media = media;
+    if (session->adapter_changes != session->model->adapter_changes)
+        kv_truncate(session->kv, 0, NULL);
+    session->adapter_changes = session->model->adapter_changes;
     if (n_ids <= 0)
         return fail(err, CARAT_BAD_ARGUMENT, "the prompt is empty: give at least one token");
     if (!widen(session, ids, n_ids, n_media, err) ||

@@ -57,6 +57,7 @@ bool carat_session_new(
     if (session == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for a session");
     session->model = model;
+    session->adapter_changes = model->adapter_changes;
     session->batch = options->batch > 0 ? options->batch : SESSION_DEFAULT_BATCH;
     if (session->batch > model->ops->max_batch)
         session->batch = model->ops->max_batch;

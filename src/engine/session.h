@@ -65,10 +65,11 @@ struct segment {
 struct carat_session {
     struct carat_model *model;
     struct kv_cache *kv;
-    int32_t batch;  // rows of a prefill chunk
-    int32_t *ids;   // [context]
-    uint64_t *keys; // [context]
-    int32_t n_ids;  // known ids: those committed, plus during a generation chosen ones and the rest of the prompt
+    int32_t batch;            // rows of a prefill chunk
+    int32_t *ids;             // [context]
+    uint64_t *keys;           // [context]
+    uint32_t adapter_changes; // of the model when the cache was filled
+    int32_t n_ids;            // known ids: those committed, plus during a generation chosen ones and the rest of the prompt
 
     struct buffer *choices; // SESSION_MAX_FLIGHTS ids, 256 bytes apart; then the candidates
     float *logits;          // [n_vocab]
