@@ -79,7 +79,7 @@ static bool forward_soft(struct stepper *stepper, const float *soft, struct cara
     if (stepper->soft == NULL)
         return false;
     ops->write(ops, stepper->soft, 0, soft, (uint64_t)d * sizeof *soft);
-    struct soft_run run = {.rows = {.buffer = stepper->soft, .n_rows = 1, .n_cols = d}};
+    struct soft_run run = {.n_rows = 1, .rows = {.buffer = stepper->soft, .n_rows = 1, .n_cols = d}};
     int32_t pad = 0;
     struct text_batch batch = {.n = 1, .ids = &pad, .soft = &run, .n_soft = 1, .n_logits = 1};
     return text_forward(session->model->context, session->kv, &batch, err);

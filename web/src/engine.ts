@@ -28,6 +28,8 @@ const pieceBytes = 4 << 20;      // of weights, handed over at a time
 const inFlightBytes = 64 << 20;  // handed to the GPU before waiting for it
 const maxHeaderBytes = 512 << 20;
 
+const enum Status { Done, Event, Pending, Failed }
+
 export type Tower = 'vision' | 'audio';
 
 export class Engine {
@@ -225,8 +227,53 @@ export class Engine {
         }
     }
 
+    towerLoaded(kind: Tower): boolean {
+        const number = kind === 'vision' ? 0 : 1;
+        return (kind === 'vision' ? this.info.hasVision : this.info.hasAudio) && this.wasm.exports.wasm_tower_wanted(this.model, number) === 0;
+    }
+
     // Gives its memory back; it comes again when it is needed.
     releaseTower(kind: Tower): void { this.check(); this.wasm.exports.wasm_tower_release(this.model, kind === 'vision' ? 0 : 1); }
+
+    // Soft tokens of an image (planar [3, height, width] in [-1, 1]) or of mono samples at 16 kHz, for callers that feed them themselves.
+    async encode(input: { pixels: Float32Array; height: number; width: number } | { samples: Float32Array }, onStep: (done: number, total: number) => void,
+        signal?: AbortSignal): Promise<Float32Array> {
+        await this.loadTower('pixels' in input ? 'vision' : 'audio', undefined, signal);
+        throwIfAborted(signal);
+        const { wasm } = this, { exports } = wasm;
+        const data = 'pixels' in input ? input.pixels : input.samples;
+        const p = wasm.alloc(data.byteLength);
+        wasm.u8.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), p);
+        const encoder = 'pixels' in input ? exports.wasm_encode_image(this.model, p, input.height, input.width) : exports.wasm_encode_audio(this.model, p, data.length);
+        try {
+            if (encoder === 0)
+                throw wasm.error();
+            return await this.runEncoder(encoder, onStep, signal);
+        } finally {
+            if (!this.closed) {
+                exports.wasm_encode_free(encoder);
+                exports.wasm_free(p);
+            }
+        }
+    }
+
+    private async runEncoder(encoder: number, onStep: (done: number, total: number) => void, signal: AbortSignal | undefined): Promise<Float32Array> {
+        const { wasm } = this, { exports } = wasm;
+        for (let before = -1;;) {
+            if (signal?.aborted)
+                exports.wasm_encode_cancel(encoder);
+            const status = exports.wasm_encode_step(encoder) as Status;
+            if (status === Status.Failed)
+                throw wasm.error();
+            const [done, total] = new Int32Array(wasm.bytesOf(exports.wasm_encode_steps(), 8).buffer);
+            if (done !== before)
+                onStep(before = done!, total!);
+            if (status === Status.Done)
+                return new Float32Array(wasm.bytesOf(exports.wasm_result(), exports.wasm_result_size()).buffer);
+            await this.news();
+            this.check();
+        }
+    }
 
     // Adds an adapter (GGUF or safetensors; PEFT's needs its adapter_config.json). The number of weights it changes.
     loadAdapter(bytes: Uint8Array, config: string | undefined, scale: number): number {
@@ -505,7 +552,6 @@ class ItemWriter {
 // --- sessions -------------------------------------------------------------------------------------------------------------------
 
 const finishReasons: (FinishReason | undefined)[] = [undefined, 'stop', 'length', 'tool_calls', 'cancelled'];
-const enum Status { Done, Event, Pending, Failed }
 const enum Kind { Encoding, Progress, Token, Content, Reasoning, ToolCall, Finish }
 
 export class EngineSession {

@@ -20,6 +20,8 @@ const originalSampling = { temperature: 0.7, top_k: 40, top_p: 0.95, repetition_
 
 export class Model {
     static settings: ModelSettings = {};
+    private adapterSlots = 0;
+    private pendingEncode: AbortController | undefined;
 
     private constructor(private readonly engine: Engine, private readonly session: EngineSession, private readonly stepper: Stepper) {}
 
@@ -83,21 +85,28 @@ export class Model {
 
     // --- adapters ---------------------------------------------------------------------------------------------------------------
 
-    get hasAdapter(): boolean { return false; }
-    async loadAdapter(_bytes: Uint8Array): Promise<number> {
-        throw makeError('unsupported', 'this build cannot load adapters yet', { remedy: 'Merge the adapter into the model file.' });
+    get hasAdapter(): boolean { return this.adapterSlots > 0; }
+    // One adapter at a time: a new one takes the place of the old. The number of weights it changes.
+    async loadAdapter(bytes: Uint8Array): Promise<number> {
+        this.clearAdapter();
+        return this.adapterSlots = this.engine.loadAdapter(bytes, undefined, 1);
     }
-    clearAdapter(): void { /* there is none */ }
+    clearAdapter(): void {
+        if (this.adapterSlots > 0)
+            this.engine.clearAdapters();
+        this.adapterSlots = 0;
+    }
 
     // --- images and sounds ------------------------------------------------------------------------------------------------------
 
     get hasVision(): boolean { return this.engine.info.hasVision; }
     get hasAudio(): boolean { return this.engine.info.hasAudio; }
-    async encodeImage(_pixels: Float32Array, _height: number, _width: number, _progress?: (layer: number, total: number) => void): Promise<Float32Array> {
-        throw makeError('unsupported', 'the model file holds no vision tower that this build can run', { remedy: 'Send text only.' });
+    // Planar [3, height, width] in [-1, 1], sides multiples of 48. Flat soft tokens.
+    encodeImage(pixels: Float32Array, height: number, width: number, progress?: (layer: number, total: number) => void): Promise<Float32Array> {
+        return this.encoding((signal) => this.engine.encode({ pixels, height, width }, progress ?? (() => undefined), signal));
     }
-    async encodeAudio(_samples: Float32Array): Promise<Float32Array> {
-        throw makeError('unsupported', 'the model file holds no audio tower that this build can run', { remedy: 'Send text only.' });
+    encodeAudio(samples: Float32Array): Promise<Float32Array> {
+        return this.encoding((signal) => this.engine.encode({ samples }, () => undefined, signal));
     }
     // Soft tokens of an image, or null when a side is no multiple of 48.
     imageSoftTokenCount(height: number, width: number): number | null {
@@ -107,10 +116,11 @@ export class Model {
     get audioSentinelIds(): [number, number] | null { return this.sentinels('<|audio>', '<audio|>'); }
     // A WAV file as mono samples at 16 kHz.
     decodeWav(bytes: Uint8Array): Float32Array { return this.engine.decodeWav(bytes); }
-    cancelMultimodalEncode(): void { /* no encode is pending */ }
-    // Number of entries that were dropped.
-    releaseVisionWeights(): number { return 0; }
-    releaseAudioWeights(): number { return 0; }
+    // The pending encode rejects with 'cancelled'.
+    cancelMultimodalEncode(): void { this.pendingEncode?.abort(); }
+    // Gives the tower's memory back; it comes again with the next encode. 1 when there was something to give back.
+    releaseVisionWeights(): number { return this.release('vision'); }
+    releaseAudioWeights(): number { return this.release('audio'); }
     get cachedWeightBytes(): bigint { return BigInt(this.engine.info.weightBytes); }
 
     // --- state ------------------------------------------------------------------------------------------------------------------
@@ -124,6 +134,24 @@ export class Model {
 
     // Frees everything, as wasm-bindgen's objects do.
     free(): void { void this.engine.close(); }
+
+    private async encoding(run: (signal: AbortSignal) => Promise<Float32Array>): Promise<Float32Array> {
+        if (this.pendingEncode !== undefined)
+            throw makeError('busy', 'another encode is pending');
+        const stop = this.pendingEncode = new AbortController();
+        try {
+            return await run(stop.signal);
+        } finally {
+            this.pendingEncode = undefined;
+        }
+    }
+
+    private release(kind: 'vision' | 'audio'): number {
+        if (this.pendingEncode !== undefined || !this.engine.towerLoaded(kind))
+            return 0;
+        this.engine.releaseTower(kind);
+        return 1;
+    }
 
     private sentinels(begin: string, end: string): [number, number] | null {
         const ids: [number, number] = [this.engine.findToken(begin), this.engine.findToken(end)];

@@ -63,6 +63,12 @@ export interface Exports {
     wasm_step_begin(stepper: number, id: number, soft: number): number;
     wasm_step_poll(stepper: number): number;
     wasm_render(model: number, messages: number, flags: number): number;
+    wasm_encode_image(model: number, pixels: number, height: number, width: number): number;
+    wasm_encode_audio(model: number, samples: number, n: number): number;
+    wasm_encode_steps(): number;
+    wasm_encode_step(encoder: number): number;
+    wasm_encode_cancel(encoder: number): void;
+    wasm_encode_free(encoder: number): void;
     wasm_self_test_begin(): number;
     wasm_self_test_poll(): number;
     wasm_decode_wav(bytes: number, n: number): number;
