@@ -38,7 +38,7 @@ def with_targets(kind, rows):
 class Batches(IterableDataset):
     """kind: "text", "image" or "audio"; size: tokens, pictures at a budget of 70, or sounds in a batch."""
 
-    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.6), (140, 0.2), (280, 0.2)), long_share=0.03):
+    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.65), (140, 0.2), (280, 0.15)), long_share=0.03):
         self.kind, self.size, self.seed = kind, size, seed
         self.tokenizer_path, self.bank_path, self.budgets, self.long_share = tokenizer_path, bank_path, budgets, long_share
 
@@ -89,15 +89,16 @@ class Batches(IterableDataset):
     def images(self, rng, tokenizer):
         budget = rng.choices([b for b, _ in self.budgets], [w for _, w in self.budgets])[0]
         size = pictures.canvas_size(rng)
+        height, width = pictures.target_size(size[1], size[0], budget)
+        soft = height * width // 48 ** 2
         rows, pixels = [], []
         for _ in range(max(1, self.size * 70 // budget)):
             image, qa = pictures.scene(rng, size=size)
-            p, pos, soft = pictures.patches(image, budget)
-            pixels.append(p)
+            pixels.append(np.asarray(image))
             rows.append(self.media_row(rng, tokenizer, qa, "image", soft))
         batch = with_targets("image", rows)
-        batch["pixels"] = torch.from_numpy(np.stack(pixels))
-        batch["columns"], batch["rows"] = int(pos[-1, 0]) + 1, int(pos[-1, 1]) + 1
+        batch["pictures"] = torch.from_numpy(np.stack(pixels))
+        batch["height"], batch["width"], batch["budget"] = height, width, budget
         return batch
 
     def sounds(self, rng, tokenizer, bank):

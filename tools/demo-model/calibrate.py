@@ -46,23 +46,30 @@ def sample_sounds(rng, n):
 
 
 @torch.no_grad()
+def remove_bounds(model):
+    for module in model.modules():
+        if type(module).__name__ == "Gemma4ClippableLinear":
+            for name, sign in (("input_min", -1), ("input_max", 1), ("output_min", -1), ("output_max", 1)):
+                getattr(module, name).fill_(sign * float("inf"))
+
+
+@torch.no_grad()
 def set_bounds(model, tokenizer, seed=3):
     rng = random.Random(seed)
     seen, hooks = {}, []
 
     def watch(module):
         def hook(_, inputs, output):
-            low, high = seen.get(module, (None, None))
-            values = (inputs[0].min(), inputs[0].max(), output.min(), output.max())
-            seen[module] = values if low is None else (min(low[0], values[0]), max(low[1], values[1]), min(high[0], values[2]), max(high[1], values[3]))
-            seen[module] = ((seen[module][0], seen[module][1]), (seen[module][2], seen[module][3])) if len(seen[module]) == 4 else seen[module]
+            new = torch.stack([inputs[0].min(), inputs[0].max(), output.min(), output.max()])
+            old = seen.get(module, new)
+            seen[module] = torch.stack([torch.minimum(old[0], new[0]), torch.maximum(old[1], new[1]), torch.minimum(old[2], new[2]),
+                                        torch.maximum(old[3], new[3])])
         return hook
 
     for module in model.modules():
         if type(module).__name__ == "Gemma4ClippableLinear":
             hooks.append(module.linear.register_forward_hook(watch(module)))
-            for name, limit in (("input_min", -1), ("input_max", 1), ("output_min", -1), ("output_max", 1)):
-                getattr(module, name).fill_(limit * float("inf"))
+    remove_bounds(model)
     core = model.model
     for budget in (70, 280):
         pixels, positions = sample_pictures(rng, 24, budget)
@@ -70,6 +77,6 @@ def set_bounds(model, tokenizer, seed=3):
     core.audio_tower(*sample_sounds(rng, 48))
     for h in hooks:
         h.remove()
-    for module, ((a, b), (c, d)) in seen.items():
-        for name, v in (("input_min", a), ("input_max", b), ("output_min", c), ("output_max", d)):
+    for module, values in seen.items():
+        for name, v in zip(("input_min", "input_max", "output_min", "output_max"), values):
             getattr(module, name).copy_(v * WIDEN)

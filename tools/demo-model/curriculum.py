@@ -618,7 +618,7 @@ def unknown(rng):
 BASE = {
     "chat": (chat, 3), "gems": (gems, 4), "colours": (colours, 2), "capitals": (capitals, 2), "animals": (animals, 2),
     "opposites": (opposites, 2), "counting": (counting, 4), "arithmetic": (arithmetic, 7), "sums3": (sums3, 3), "days": (days, 4),
-    "units": (units, 3), "lists": (lists, 7), "echo": (echo, 4), "spelling": (spelling, 3), "json": (json_skill, 3), "unknown": (unknown, 4),
+    "units": (units, 3), "lists": (lists, 9), "echo": (echo, 4), "spelling": (spelling, 4), "json": (json_skill, 3), "unknown": (unknown, 4),
 }
 _BASE_NAMES = list(BASE)
 _BASE_WEIGHTS = [BASE[n][1] for n in _BASE_NAMES]
@@ -1067,7 +1067,7 @@ def with_thoughts(messages, thinking):
 def conversation(rng, max_turns=3):
     """A random training conversation: (messages, tools, thinking, indices to learn)."""
     r = rng.random()
-    if r < 0.42:
+    if r < 0.36:
         n = rng.choices(range(1, max_turns + 1), [1.0 / k for k in range(1, max_turns + 1)])[0]
         messages = []
         if rng.random() < 0.06:
@@ -1076,14 +1076,14 @@ def conversation(rng, max_turns=3):
             t = base_turn(rng)
             messages += [user(t.user), assistant(t.answer)]
         return messages, None, False, [i for i, m in enumerate(messages) if m["role"] == "assistant"]
-    if r < 0.56:
+    if r < 0.55:
         kind, s, t = system_item(rng)
         messages = [{"role": "system", "content": s}, user(t.user), assistant(t.answer)]
         return messages, None, False, [2]
-    if r < 0.72:
+    if r < 0.69:
         messages = multi_turn(rng)
         return messages, None, False, [i for i, m in enumerate(messages) if m["role"] == "assistant"]
-    if r < 0.85:
+    if r < 0.86:
         messages = []
         if rng.random() < 0.1:
             messages.append({"role": "system", "content": pick(rng, PLAIN_SYSTEM)})

@@ -35,6 +35,12 @@ def load_items(folder):
     return items
 
 
+def has_media(item, folder):
+    """False if a picture or sound of the item is missing."""
+    parts = [p for m in item["messages"] if isinstance(m.get("content"), list) for p in m["content"]]
+    return all(os.path.exists(os.path.join(folder, p[p["type"]])) for p in parts if p["type"] != "text")
+
+
 def read_wav(path):
     with wave.open(path) as f:
         assert f.getframerate() == 16000 and f.getnchannels() == 1 and f.getsampwidth() == 2
@@ -182,7 +188,7 @@ def passes(item, reply):
 
 def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_tokens=60000, verbose=False):
     """[(item, ids, reply, passed)]"""
-    items = load_items(folder)[:limit]
+    items = [it for it in load_items(folder) if has_media(it, folder)][:limit]
     prepared = [prepare(it, tokenizer, folder, budget) for it in items]
     order = sorted(range(len(items)), key=lambda i: (prepared[i][1] is not None, prepared[i][2] is not None, len(prepared[i][0])))
     results = [None] * len(items)

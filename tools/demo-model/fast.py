@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import model as demo
 
+torch._dynamo.config.recompile_limit = 64
 HALF = torch.bfloat16 if torch.cuda.is_available() else torch.float32
 EPS = 1e-6
 
@@ -133,14 +134,18 @@ class Fast:
                           layer.per_layer_input_gate.weight, layer.per_layer_projection.weight, layer.post_per_layer_input_norm.weight)
         return rms(x, t.norm.weight)
 
-    def soft_pictures(self, pixels, columns, rows):
-        """pixels [b, rows * columns, 768] bytes -> soft tokens [b, n, d]"""
+    def soft_pictures(self, pictures, height, width):
+        """pictures [b, h, w, 3] bytes, all stretched to height x width -> soft tokens [b, n, d]"""
+        x = pictures.permute(0, 3, 1, 2).float()
+        x = F.interpolate(x, size=(height, width), mode="bicubic", antialias=True).round().clamp(0, 255)
+        rows, columns = height // 16, width // 16
+        pixels = x.reshape(-1, 3, rows, 16, columns, 16).permute(0, 2, 4, 3, 5, 1).reshape(-1, rows * columns, 768)
         tower, embed = self.model.model.vision_tower, self.model.model.embed_vision
         b = pixels.shape[0]
         e = tower.patch_embedder
         table = e.position_embedding_table
         position = (table[0, :columns][None] + table[1, :rows][:, None]).reshape(1, rows * columns, -1)
-        x = linear(pixels.to(HALF) * (2 / 255) - 1, e.input_proj.weight).float() + position
+        x = linear(pixels * (2 / 255) - 1, e.input_proj.weight).float() + position
         inv = tower.encoder.rotary_emb.inv_freq.float()
         grid = torch.stack(torch.meshgrid(torch.arange(columns, device=x.device), torch.arange(rows, device=x.device), indexing="xy"), -1).reshape(-1, 2)
         angle = grid[..., None].float() * inv
@@ -167,7 +172,7 @@ class Fast:
             x, token = self.embedded(ids)
         else:
             if batch["kind"] == "image":
-                soft, mark = self.soft_pictures(batch["pixels"], batch["columns"], batch["rows"]), c.image_token_id
+                soft, mark = self.soft_pictures(batch["pictures"], batch["height"], batch["width"]), c.image_token_id
             else:
                 core, mark = self.model.model, c.audio_token_id
                 soft = core.embed_audio(core.audio_tower(*demo.log_mel(batch["waves"], batch["lengths"])).last_hidden_state)
@@ -184,7 +189,10 @@ class Fast:
 def check():
     """Prints the difference to the classes' own forward for one batch of each kind."""
     import os
+    import numpy as np
+    from PIL import Image
     from batches import Batches
+    from pictures import patches
     from tokenizer import DemoTokenizer
     here = os.path.dirname(os.path.abspath(__file__))
     tokenizer = DemoTokenizer(os.path.join(here, "tokenizer.json"))
@@ -196,8 +204,8 @@ def check():
             loss, n, _ = fast.loss(b)
             image = audio = None
             if kind == "image":
-                grid = torch.stack(torch.meshgrid(torch.arange(b["columns"]), torch.arange(b["rows"]), indexing="xy"), -1).reshape(1, -1, 2)
-                image = b["pixels"].float() / 255, grid.expand(b["pixels"].shape[0], -1, -1)
+                made = [patches(Image.fromarray(x.numpy()), b["budget"]) for x in b["pictures"]]
+                image = torch.from_numpy(np.stack([m[0] for m in made])) / 255, torch.from_numpy(np.stack([m[1] for m in made])).long()
             if kind == "audio":
                 audio = demo.log_mel(b["waves"], b["lengths"])
             h = demo.hidden_states(model, b["ids"], image, audio)

@@ -105,6 +105,7 @@ def text_items(suite):
 
 
 def picture_items(suite):
+    pictures.INVENTED = 0
     for scene, n in (("shapes", 60), ("count", 40), ("number", 40), ("word", 40), ("plain", 10)):
         rng = random.Random("eval picture " + scene)
         items = []

@@ -239,8 +239,11 @@ def count_scene(rng, size=None):
     return s.done(rng), out
 
 
+INVENTED = 0.1   # share of printed words that are no words; held-out pictures have none
+
+
 def random_word(rng):
-    w = pick(rng, facts.SIGNS) if rng.random() < 0.6 else pick(rng, facts.WORDS) if rng.random() < 0.6 else made_up(rng)
+    w = made_up(rng) if rng.random() < INVENTED else pick(rng, facts.SIGNS if rng.random() < 0.6 else facts.WORDS)
     r = rng.random()
     return w if r < 0.4 else w.upper() if r < 0.75 else cap(w)
 
@@ -253,7 +256,7 @@ def text_scene(rng, text, canvas=None):
     path = pick(rng, fonts())
     probe = font(path, 100).getbbox(text)
     size = min(0.94 * W * 100 / (probe[2] - probe[0]), 0.9 * H * 100 / (probe[3] - probe[1]), 0.75 * H)
-    smallest = 0.10 * math.sqrt(W * H)
+    smallest = 0.12 * math.sqrt(W * H)
     if size < smallest or size < 9 * s.k:
         return None
     size = int(rng.uniform(max(smallest, size * 0.35, 9 * s.k), size))
@@ -303,16 +306,17 @@ def plain_scene(rng, size=None):
     return s.done(rng), out
 
 
-SCENES = {"shapes": (shapes_scene, 5), "count": (count_scene, 3), "number": (number_scene, 3), "word": (word_scene, 5), "plain": (plain_scene, 0.4)}
+SCENES = {"shapes": (shapes_scene, 5), "count": (count_scene, 3), "number": (number_scene, 4), "word": (word_scene, 6), "plain": (plain_scene, 0.3)}
 _NAMES = list(SCENES)
 _WEIGHTS = [SCENES[n][1] for n in _NAMES]
 
 
 def scene(rng, name=None, size=None):
     """(PIL image, [(question, answer), ...]): one to three different questions."""
-    image, options = SCENES[name or rng.choices(_NAMES, _WEIGHTS)[0]][0](rng, size)
+    name = name or rng.choices(_NAMES, _WEIGHTS)[0]
+    image, options = SCENES[name][0](rng, size)
     n = min(len(options), rng.choice([1, 2, 3]))
-    chosen = []
+    chosen = [options[0]] if name in ("number", "word") and rng.random() < 0.75 else []
     while len(chosen) < n:
         o = rng.choices(options, [x[0] for x in options])[0]
         if o not in chosen:

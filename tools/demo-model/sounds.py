@@ -6,6 +6,7 @@ pauses, noise, and changes of speed and loudness. Held-out voices and speeds are
 """
 
 import math
+import multiprocessing
 import subprocess
 import sys
 
@@ -68,21 +69,25 @@ def mu_decode(q):
     return _MU[q]
 
 
+def one_voice(job):
+    voice, speed, pitch = job
+    out = []
+    for w in WORDS:
+        x = speak(w, voice, speed, pitch)
+        out.append(mu_encode(0.5 * x / np.abs(x).max()))
+    return out
+
+
 def build_bank(path, n_voices, seed=7):
     """n_voices combinations of accent, variant, speed and pitch, each saying every word."""
     rng = np.random.default_rng(seed)
-    data, starts = [], [0]
-    for i in range(n_voices):
-        voice = f"{ACCENTS[i % len(ACCENTS)]}+{VARIANTS[(i * 7) % len(VARIANTS)]}"
-        speed = int(rng.choice(SPEEDS))
-        pitch = int(rng.integers(15, 86))
-        for w in WORDS:
-            x = speak(w, voice, speed, pitch)
-            x = mu_encode(0.5 * x / np.abs(x).max())
-            data.append(x)
-            starts.append(starts[-1] + len(x))
-    np.savez_compressed(path, data=np.concatenate(data), starts=np.array(starts, np.int64))
-    print(f"{n_voices} voices, {len(data)} clips, {starts[-1] / RATE:.0f} s")
+    jobs = [(f"{ACCENTS[i % len(ACCENTS)]}+{VARIANTS[(i * 7) % len(VARIANTS)]}", int(rng.choice(SPEEDS)), int(rng.integers(15, 86)))
+            for i in range(n_voices)]
+    with multiprocessing.Pool() as pool:
+        clips = [x for voice in pool.map(one_voice, jobs, chunksize=4) for x in voice]
+    starts = np.cumsum([0] + [len(x) for x in clips])
+    np.savez(path, data=np.concatenate(clips), starts=starts)
+    print(f"{n_voices} voices, {len(clips)} clips, {starts[-1] / RATE:.0f} s")
 
 
 class Bank:
