@@ -1,6 +1,7 @@
 // The package in Node: every text fixture through WebAssembly (one thread, threads) and through npm `webgpu`, judged by the golden
 // tokens; the API's shapes and errors.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { after, test } from 'node:test';
@@ -268,6 +269,18 @@ test('a model of the text fixtures refuses an image politely', () => withModel('
 test('the memory of the module stays small while a model goes to the GPU', { skip: gpu === undefined }, () => withModel('tiny-26b.Q4_K_M', { backend: 'webgpu' }, async (carat) => {
     assert.ok((await carat.memory()).wasmBytes < 64 << 20);
 }));
+
+test('the program carat-web answers on the processor and on WebGPU alike', { skip: gpu === undefined }, () => {
+    const program = path.join(root, 'web/bin/carat-web.mjs');
+    const answers = ['cpu', 'webgpu'].map((backend) => spawnSync(process.execPath,
+        [program, model('tiny-e2b.Q8_0'), '-p', 'Hi', '-n', '4', '--temp', '0', '--backend', backend], { encoding: 'utf8' }));
+    for (const { status, stderr } of answers)
+        assert.equal(status, 0, stderr);
+    assert.match(answers[1].stderr, /webgpu/);
+    const wrong = spawnSync(process.execPath, [program, 'missing.gguf', '--backend', 'cpu'], { encoding: 'utf8' });
+    assert.equal(wrong.status, 1);
+    assert.match(wrong.stderr, /missing\.gguf/);
+});
 
 test('the modules import nothing but what the package gives them', async () => {
     for (const variant of ['simd', 'threads', 'relaxed']) {
