@@ -13,7 +13,6 @@
 #include "base/json.h"
 #include "carat.h"
 #include "engine/model.h"
-#include "media/sound.h"
 #include "text/chat.h"
 #include "wasm/exports.h"
 #include "wasm/step.h"
@@ -473,21 +472,4 @@ int wasm_render(const struct carat_model *model, const char *messages, int flags
     chat_free(&chat);
     json_free(document);
     return ok;
-}
-
-// --- media --------------------------------------------------------------------------------------------------------------------
-
-// A WAV file as mono floats at 16 kHz: the result.
-EXPORT(wasm_decode_wav) int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes);
-int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes)
-{
-    struct sound sound;
-    if (!sound_from_wav(bytes, n_bytes, &sound, &error))
-        return 0;
-    if (!sound_resample(&sound, &error)) {
-        free(sound.samples);
-        return 0;
-    }
-    set_result(sound.samples, (size_t)sound.n_samples * sizeof *sound.samples);
-    return 1;
 }

@@ -1,5 +1,6 @@
 // exports_encode.c: exported functions that encode images and sounds for callers that feed soft tokens themselves. See exports.c.
 
+#include "media/sound.h"
 #include "wasm/encode.h"
 #include "wasm/exports.h"
 
@@ -49,4 +50,21 @@ EXPORT(wasm_encode_free) void wasm_encode_free(struct encoder *encoder);
 void wasm_encode_free(struct encoder *encoder)
 {
     encoder_free(encoder);
+}
+
+// --- files --------------------------------------------------------------------------------------------------------------------
+
+// A WAV file as mono floats at 16 kHz: the result.
+EXPORT(wasm_decode_wav) int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes);
+int wasm_decode_wav(const uint8_t *bytes, size_t n_bytes)
+{
+    struct sound sound;
+    if (!sound_from_wav(bytes, n_bytes, &sound, &error))
+        return 0;
+    if (!sound_resample(&sound, &error)) {
+        sound_free(&sound);
+        return 0;
+    }
+    set_result(sound.samples, (size_t)sound.n_samples * sizeof *sound.samples);
+    return 1;
 }

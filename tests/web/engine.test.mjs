@@ -231,17 +231,34 @@ for (const name of ['tiny-mm-image', 'tiny-mm-audio', 'tiny-mm-image-audio', 'ti
 test('a picture in a chat counts as its soft tokens, and the same picture again is not computed again', () =>
     withModel('tiny-e2b.Q8_0', { backend: 'cpu', projector: model('tiny-mm.mmproj-F16') }, async (carat) => {
         assert.equal(carat.info.hasVision, true);
-        const raw = mediaFixture('vision-tiny-mm-landscape').raw;
-        const media = [{ kind: 'image', rgb: raw.values, width: raw.shape[1], height: raw.shape[2], tokens: 70 }];
-        const { session } = await carat.newEngineSession();
-        const request = JSON.stringify({ messages: [{ role: 'user', content: [{ type: 'image', media: 0 }, { type: 'text', text: 'What is it?' }] }], max_tokens: 3, temperature: 0, ignore_eos: true });
-        const finishes = [];
-        for (let i = 0; i < 2; i++)
-            for await (const event of carat.link.stream('chat', { session, request, media }))
-                if (event.kind === 'finish')
-                    finishes.push(event);
-        assert.ok(finishes[0].promptTokens > 60);
-        assert.ok(finishes[1].cachedTokens > 60);
+        const { values, shape: [, width, height] } = mediaFixture('vision-tiny-mm-landscape').raw;
+        const data = new Uint8Array(4 * width * height).fill(255);
+        values.forEach((v, i) => { data[4 * Math.floor(i / 3) + i % 3] = v; });
+        const content = [{ type: 'image', image: { data, width, height }, tokens: 70 }, { type: 'text', text: 'What is it?' }];
+        const request = { messages: [{ role: 'user', content }], max_tokens: 3, temperature: 0, ignore_eos: true };
+        const [first, second] = [await carat.chat.completions.create(request), await carat.chat.completions.create(request)];
+        assert.ok(first.usage.prompt_tokens > 60);
+        assert.ok(second.usage.prompt_tokens_details.cached_tokens > 60);
+        assert.equal(second.choices[0].message.content, first.choices[0].message.content);
+        await carat.releaseTower('vision');
+        content[0] = { type: 'image', image: { data: data.slice().fill(9), width, height }, tokens: 70 };
+        assert.ok((await carat.chat.completions.create(request)).usage.prompt_tokens > 60, 'the tower comes again when it is needed');
+    }));
+
+test('a sound in a chat may be samples or a WAV file', () =>
+    withModel('tiny-e2b.Q8_0', { backend: 'cpu', projector: model('tiny-mm.mmproj-F16') }, async (carat) => {
+        const pcm = mediaFixture('audio-tiny-mm-speech').pcm.values;
+        const wav = Buffer.alloc(44 + pcm.byteLength);
+        wav.write('RIFF', 0); wav.writeUInt32LE(36 + pcm.byteLength, 4); wav.write('WAVEfmt ', 8); wav.writeUInt32LE(16, 16); wav.writeUInt16LE(1, 20);
+        wav.writeUInt16LE(1, 22); wav.writeUInt32LE(16000, 24); wav.writeUInt32LE(32000, 28); wav.writeUInt16LE(2, 32); wav.writeUInt16LE(16, 34);
+        wav.write('data', 36); wav.writeUInt32LE(pcm.byteLength, 40);
+        Buffer.from(pcm.buffer, pcm.byteOffset, pcm.byteLength).copy(wav, 44);
+        const ask = async (part) => (await carat.chat.completions.create({ messages: [{ role: 'user', content: [part, { type: 'text', text: 'What is said?' }] }], max_tokens: 4, temperature: 0, ignore_eos: true }));
+        const answers = [await ask({ type: 'audio', audio: Float32Array.from(pcm, (v) => v / 32768) }), await ask({ type: 'audio', audio: new Blob([wav]) }),
+            await ask({ type: 'input_audio', input_audio: { data: wav.toString('base64'), format: 'wav' } })];
+        assert.ok(answers[0].usage.prompt_tokens > 50);
+        for (const answer of answers)
+            assert.equal(answer.choices[0].message.content, answers[0].choices[0].message.content);
     }));
 
 test('an adapter changes the logits as the goldens say, and clearing it brings the model back', () =>
@@ -261,9 +278,9 @@ test('an adapter changes the logits as the goldens say, and clearing it brings t
     }));
 
 test('a model of the text fixtures refuses an image politely', () => withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
-    await assert.rejects(carat.link.stream('chat', { session: (await carat.newEngineSession()).session,
-        request: JSON.stringify({ messages: [{ role: 'user', content: [{ type: 'image', media: 0 }, { type: 'text', text: 'What is it?' }] }] }),
-        media: [{ kind: 'image', rgb: new Uint8Array(48 * 48 * 3), width: 48, height: 48 }] }).next(), (e) => e instanceof CaratError && e.remedy.length > 0);
+    const image = { data: new Uint8Array(4 * 48 * 48), width: 48, height: 48 };
+    await assert.rejects(carat.chat.completions.create({ messages: [{ role: 'user', content: [{ type: 'image', image }] }] }),
+        (e) => e.code === 'unsupported' && e.remedy.length > 0);
 }));
 
 test('the memory of the module stays small while a model goes to the GPU', { skip: gpu === undefined }, () => withModel('tiny-26b.Q4_K_M', { backend: 'webgpu' }, async (carat) => {

@@ -3,7 +3,7 @@
 import { asCaratError, makeError, throwIfAborted } from './errors';
 import type { Source } from './source';
 import { nextTurn, turnAfter } from './turn';
-import type { Backend, EngineEvent, FinishReason, GenerateOptions, LoadProgress, Media, ModelInfo } from './types';
+import type { Backend, DecodedMedia, EngineEvent, FinishReason, GenerateOptions, LoadProgress, ModelInfo } from './types';
 import { Wasm, type WasmOptions } from './wasm';
 import { directBase, GpuBridge, openGpu } from './webgpu';
 
@@ -338,6 +338,7 @@ export class Engine {
         return this.textResult(this.wasm.withText(messages, (p) => this.wasm.exports.wasm_render(this.model, p, flags)));
     }
 
+    // A WAV file as mono samples at 16 kHz.
     decodeWav(bytes: Uint8Array): Float32Array {
         this.check();
         if (this.wasm.with(bytes, (p) => this.wasm.exports.wasm_decode_wav(p, bytes.length)) === 0)
@@ -570,7 +571,7 @@ export class EngineSession {
     }
 
     // Runs a chat request (OpenAI's body as JSON). The generator ends after the finish event; an abort gives finish 'cancelled'.
-    chat(request: string, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+    chat(request: string, media: DecodedMedia[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
         const { wasm } = this.engine;
         return this.withMedia(media, signal, (stored) => this.run(
             () => wasm.withText(request, (p) => wasm.exports.wasm_chat_begin(this.handle, p, stored, media.length)),
@@ -578,7 +579,7 @@ export class EngineSession {
     }
 
     // Continues ids. A run of media placeholders in them stands for one of the media. Sampling as in a chat request.
-    generate(ids: ArrayLike<number>, options: GenerateOptions, media: Media[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
+    generate(ids: ArrayLike<number>, options: GenerateOptions, media: DecodedMedia[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
         const { wasm } = this.engine;
         const words = new Uint8Array(Int32Array.from(ids).buffer);
         const request = JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] });
@@ -587,7 +588,7 @@ export class EngineSession {
             () => wasm.exports.wasm_generate_next(this.handle), signal));
     }
 
-    private async *withMedia(media: Media[], signal: AbortSignal | undefined, run: (stored: number) => AsyncGenerator<EngineEvent>): AsyncGenerator<EngineEvent> {
+    private async *withMedia(media: DecodedMedia[], signal: AbortSignal | undefined, run: (stored: number) => AsyncGenerator<EngineEvent>): AsyncGenerator<EngineEvent> {
         for (const item of media)
             await this.engine.loadTower(item.kind === 'image' ? 'vision' : 'audio', undefined, signal);
         const stored = new MediaInMemory(this.engine.wasm, media);
@@ -746,7 +747,7 @@ class MediaInMemory {
     readonly p: number;
     private readonly held: number[] = [];
 
-    constructor(private readonly wasm: Wasm, media: Media[]) {
+    constructor(private readonly wasm: Wasm, media: DecodedMedia[]) {
         const words = new Int32Array(8 * media.length);
         media.forEach((item, i) => {
             if (item.kind === 'image')

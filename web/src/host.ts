@@ -7,6 +7,7 @@
 import { asCaratError, makeError, type PlainError, toPlain } from './errors';
 import { Engine, type EngineOptions, type EngineSession, selfTest } from './engine';
 import { openBrowserFolder, type StoreFolder, type StoreKind } from './files';
+import { decodeFiles } from './media';
 import { blobSource, fileSource, functionSource, memorySource, type Source, streamSource, transferSource, urlSource } from './source';
 import { ModelStore, type StoredModel, type StoreProgress, type StoreUsage, Transfer } from './store';
 import type { EngineEvent, GenerateOptions, LoadProgress, Media, ModelInfo } from './types';
@@ -177,12 +178,12 @@ export class Host {
         'session.position': ({ session }) => this.session(session).position,
         'session.truncate': ({ session, position }, call) => this.inTurn(call.signal, async () => this.session(session).truncate(position)),
         chat: ({ session, request, media }, call) => this.inTurn(call.signal, async () => {
-            for await (const event of this.session(session).chat(request, media, call.signal))
+            for await (const event of this.session(session).chat(request, await decodeFiles(this.need(), media), call.signal))
                 call.event(event);
             return null;
         }),
         generate: ({ session, ids, options, media }, call) => this.inTurn(call.signal, async () => {
-            for await (const event of this.session(session).generate(ids, options, media ?? [], call.signal))
+            for await (const event of this.session(session).generate(ids, options, await decodeFiles(this.need(), media ?? []), call.signal))
                 call.event(event);
             return null;
         }),

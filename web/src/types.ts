@@ -72,9 +72,9 @@ export interface Sampling {
 export type ContentPart =
     | { type: 'text'; text: string }
     | { type: 'image_url'; image_url: { url: string } }
-    | { type: 'image'; image: Blob | ImageBitmapSource }
+    | { type: 'image'; image: Blob | ArrayBuffer | Uint8Array | ImageBitmapSource | Pixels; tokens?: number } // tokens: 70, 140, 280, 560 or 1120
     | { type: 'input_audio'; input_audio: { data: string; format?: string } }
-    | { type: 'audio'; audio: Blob | ArrayBuffer | Float32Array };
+    | { type: 'audio'; audio: Blob | ArrayBuffer | Uint8Array | Float32Array }; // samples: mono, 16 kHz
 
 export interface ToolCall { id?: string; type?: 'function'; function: { name: string; arguments: string } }
 
@@ -171,10 +171,15 @@ export type EngineEvent =
     | { kind: 'tool_call'; name: string; arguments: string }
     | { kind: 'finish'; reason: FinishReason; promptTokens: number; cachedTokens: number; generatedTokens: number; promptMs: number; generateMs: number; encodeMs: number; dispatchesPerToken: number; ids: number[]; text: string };
 
-// Decoded images and sounds, as the engine takes them.
-export type Media =
-    | { kind: 'image'; rgb: Uint8Array; width: number; height: number; tokens?: number }
-    | { kind: 'audio'; samples: Float32Array };
+// RGBA, as in ImageData: [height, width, 4].
+export interface Pixels { data: Uint8Array | Uint8ClampedArray; width: number; height: number }
+
+// Images and sounds: decoded, or as files that are decoded in the worker.
+export interface ImageMedia { kind: 'image'; rgb: Uint8Array; width: number; height: number; tokens?: number }
+export interface AudioMedia { kind: 'audio'; samples: Float32Array }
+export interface MediaFile { kind: 'image-file' | 'audio-file'; bytes: Uint8Array; tokens?: number }
+export type DecodedMedia = ImageMedia | AudioMedia;
+export type Media = DecodedMedia | MediaFile;
 
 export interface GenerateOptions extends Sampling {
     max_tokens?: number;
