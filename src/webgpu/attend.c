@@ -4,7 +4,13 @@
 
 #include "webgpu/internal.h"
 
-enum { MIN_PIECE = 64, TILE = 32 };
+enum {
+    MIN_PIECE = 64,
+    TILE = 32,
+    ONE_PIECE = 64,  // keys of attend_one's tile: pieces are multiples of it
+    LONG_PIECE = 256,
+    MOST_JOINED = 8, // pieces that the next product joins by itself: each of its workgroups reads them all
+};
 
 static uint64_t head_key(enum kernel kernel, const struct attention *a, uint32_t flags)
 {
@@ -76,42 +82,124 @@ static uint32_t piece_length(const struct attention *a, uint32_t n_rows, uint32_
     return divide_up(length, TILE) * TILE;
 }
 
-void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, struct tensor out)
+// Where the results go: `out`, or pieces in scratch and their marks. Returns the number of bindings, 0 after a failure.
+static int bind_results(
+    struct webgpu *gpu, const struct attention *a, uint32_t n_pieces, struct tensor out, struct gpu_binding *bindings)
 {
-    struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
-    prepare(gpu, qkv, a);
-    if (a->n_heads == 0)
+    bindings[0] = webgpu_tensor(out);
+    if (n_pieces == 1)
+        return 1;
+    uint64_t n_marks = (uint64_t)out.n_rows * (uint64_t)a->n_heads * MAX_PIECES;
+    bindings[0] = webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * (uint64_t)a->head_dim * 4);
+    bindings[1] = webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8);
+    return bindings[0].buffer != NULL && bindings[1].buffer != NULL ? 2 : 0;
+}
+
+static void leave_pieces(struct webgpu *gpu, const struct attention *a, uint32_t n_pieces, struct tensor out)
+{
+    if (n_pieces == 1)
         return;
+    gpu->pieces.out = out;
+    gpu->pieces.n_pieces = n_pieces;
+    gpu->pieces.n_heads = (uint32_t)a->n_heads;
+    gpu->pieces.head_dim = (uint32_t)a->head_dim;
+}
+
+// --- one position -------------------------------------------------------------------------------------------------------------
+
+// attend_one keeps a head's pairs in its 256 invocations, and divides them into groups of equal size.
+static bool takes_one(const struct attention *a, struct tensor qkv)
+{
+    int32_t d = a->head_dim;
+    return qkv.n_rows == 1 && a->n_heads > 0 && !a->kv->is_f32 && (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) &&
+        (a->last_key.buffer == NULL || !a->writes_kv);
+}
+
+static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, bool in_pieces)
+{
+    uint64_t key = head_key(KERNEL_ATTEND_ONE, a, in_pieces | (uint32_t)a->writes_kv << 1);
+    struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
+    if (kernel != NULL)
+        return kernel;
+    char definitions[128];
+    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d MAX_PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
+        in_pieces, MAX_PIECES, a->writes_kv);
+    return webgpu_kernel(gpu, key, "attend_one", definitions);
+}
+
+static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
+{
+    uint32_t position = (uint32_t)a->first_position, n_heads = (uint32_t)a->n_heads, n_kv = (uint32_t)a->n_kv_heads;
+    uint32_t low = a->window > 0 && position >= (uint32_t)a->window ? position - (uint32_t)a->window + 1 : 0;
+    uint32_t n_keys = position + 1 - low;
+    uint32_t piece = ONE_PIECE;
+    while (divide_up(n_keys, piece) > (n_keys <= MOST_JOINED * LONG_PIECE ? MOST_JOINED : MAX_PIECES))
+        piece += ONE_PIECE;
+    uint32_t n_pieces = divide_up(n_keys, piece);
+    struct gpu_pipeline *kernel = one_kernel(gpu, a, n_pieces > 1);
+    struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(qkv), webgpu_tensor(a->rope), webgpu_vectors(gpu),
+        bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
+    if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)
+        return;
+    struct {
+        uint32_t n_heads, n_kv_heads, v_first, q_norm_at, k_norm_at, position, low, capacity, piece;
+        float eps;
+    } p = {n_heads, n_kv, (n_heads + (a->v_is_k ? 0 : n_kv)) * (uint32_t)a->head_dim, webgpu_vector_at(a->q_norm),
+        webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, a->eps};
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, 1, n_pieces);
+    leave_pieces(gpu, a, n_pieces, out);
+}
+
+// --- any number of positions --------------------------------------------------------------------------------------------------
+
+static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
+{
     uint32_t n_rows = (uint32_t)qkv.n_rows, n_heads = (uint32_t)a->n_heads;
     uint32_t n_keys = most_keys(a, n_rows);
     uint32_t piece = piece_length(a, n_rows, n_keys);
     uint32_t n_pieces = divide_up(n_keys, piece);
     struct gpu_pipeline *kernel = attend_kernel(gpu, a, n_pieces > 1);
-    if (kernel == NULL)
-        return;
     struct {
         uint32_t n_heads, n_kv_heads, qkv_cols, first_position, n_rows, window, capacity, piece;
     } p = {n_heads, (uint32_t)a->n_kv_heads, (uint32_t)qkv.n_cols, (uint32_t)a->first_position, n_rows, (uint32_t)a->window,
         (uint32_t)a->kv->capacity, piece};
-    struct gpu_binding bindings[6] = {webgpu_tensor(qkv), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v), webgpu_tensor(out)};
-    int n = 4;
-    if (n_pieces > 1) {
-        uint64_t n_marks = (uint64_t)n_rows * n_heads * MAX_PIECES;
-        bindings[3] = webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * (uint64_t)a->head_dim * 4);
-        bindings[n++] = webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8);
-        if (bindings[3].buffer == NULL || bindings[4].buffer == NULL)
-            return;
-    }
+    struct gpu_binding bindings[6] = {webgpu_tensor(qkv), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
+    int n = bind_results(gpu, a, n_pieces, out, &bindings[3]);
+    if (kernel == NULL || n == 0)
+        return;
     if (a->last_key.buffer != NULL)
-        bindings[n++] = webgpu_tensor(a->last_key);
+        bindings[3 + n] = webgpu_tensor(a->last_key);
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, n_rows, n_pieces);
-    if (n_pieces > 1) {
-        gpu->pieces.out = out;
-        gpu->pieces.n_pieces = n_pieces;
-        gpu->pieces.n_heads = n_heads;
-        gpu->pieces.head_dim = (uint32_t)a->head_dim;
+    leave_pieces(gpu, a, n_pieces, out);
+}
+
+void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, struct tensor out)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_pieces(gpu);
+    if (takes_one(a, qkv)) {
+        attend_one(gpu, qkv, a, out);
+        return;
     }
+    prepare(gpu, qkv, a);
+    if (a->n_heads > 0) // else keys and values alone
+        attend_rows(gpu, qkv, a, out);
+}
+
+// --- pieces -------------------------------------------------------------------------------------------------------------------
+
+bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in)
+{
+    const struct tensor *out = &gpu->pieces.out;
+    return out->buffer != NULL && out->buffer == in.buffer && out->offset == in.offset && in.n_rows == 1 && out->n_rows == 1 &&
+        gpu->pieces.n_pieces <= MOST_JOINED && gpu->pieces.head_dim % 4 == 0;
+}
+
+void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks)
+{
+    uint64_t n_marks = (uint64_t)gpu->pieces.out.n_rows * gpu->pieces.n_heads * MAX_PIECES;
+    *pieces = webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * gpu->pieces.head_dim * 4);
+    *marks = webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8);
 }
 
 void webgpu_join_pieces(struct webgpu *gpu)
@@ -128,8 +216,8 @@ void webgpu_join_pieces(struct webgpu *gpu)
     struct {
         uint32_t head_dim, n_pieces;
     } p = {gpu->pieces.head_dim, gpu->pieces.n_pieces};
-    uint64_t n_marks = (uint64_t)out.n_rows * gpu->pieces.n_heads * MAX_PIECES;
-    struct gpu_binding bindings[] = {webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * p.head_dim * 4),
-        webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8), webgpu_tensor(out)};
+    struct gpu_binding bindings[3];
+    webgpu_bind_pieces(gpu, &bindings[0], &bindings[1]);
+    bindings[2] = webgpu_tensor(out);
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, gpu->pieces.n_heads * (uint32_t)out.n_rows, 1, 1);
 }

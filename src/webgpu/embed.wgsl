@@ -22,7 +22,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     if (u >= p.n_units || row >= p.n_rows) {
         return;
     }
-    let v = values0(row * p.w0.x, u);
+    let v = decode0(fetch0(row * p.w0.x, u), u);
     let at = id.y * p.n_cols;
 #for j 8
     {

@@ -45,7 +45,7 @@ fn inputs(at: u32, e: u32) -> vec4<f32> {
 fn product${k}(row: u32, at: u32, lane: u32) -> f32 {
     var sum = 0.0;
     for (var u = lane; u < p.n_units; u += 8u) {
-        let v = values${k}(row * p.w${k}.x, u);
+        let v = decode${k}(fetch${k}(row * p.w${k}.x, u), u);
 #for j 8
         sum += dot(v[${j}], inputs(at, 4u * xi${k}(u, ${j}u)));
 #end

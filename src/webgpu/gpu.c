@@ -299,8 +299,9 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
     best.maxStorageBufferBindingSize = best.maxStorageBufferBindingSize < cap ? best.maxStorageBufferBindingSize : cap - 4;
     WGPUFeatureName features[4];
     size_t n_features = 0;
-    if (!plain && wgpuAdapterHasFeature(gpu->adapter, WGPUFeatureName_Subgroups))
-        features[n_features++] = WGPUFeatureName_Subgroups;
+    const WGPUFeatureName subgroups = (WGPUFeatureName)WGPUNativeFeature_Subgroup; // wgpu-native's name for the standard feature
+    if (!plain && wgpuAdapterHasFeature(gpu->adapter, subgroups))
+        features[n_features++] = subgroups;
     if (!plain && wgpuAdapterHasFeature(gpu->adapter, WGPUFeatureName_TimestampQuery))
         features[n_features++] = WGPUFeatureName_TimestampQuery;
 
@@ -326,7 +327,7 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
     gpu->limits.max_binding_bytes = granted.maxStorageBufferBindingSize;
     gpu->limits.max_workgroup_bytes = granted.maxComputeWorkgroupStorageSize;
     gpu->limits.max_workgroups = granted.maxComputeWorkgroupsPerDimension;
-    gpu->limits.has_subgroups = wgpuDeviceHasFeature(gpu->device, WGPUFeatureName_Subgroups);
+    gpu->limits.has_subgroups = wgpuDeviceHasFeature(gpu->device, subgroups);
     gpu->limits.has_timestamps = wgpuDeviceHasFeature(gpu->device, WGPUFeatureName_TimestampQuery);
     return true;
 }

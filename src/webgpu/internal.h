@@ -35,7 +35,9 @@ enum kernel {
     KERNEL_TOP_K,
     KERNEL_ROUTE,
     KERNEL_EXPERTS,
-    KERNEL_BATCH_ATTEND,
+    KERNEL_ATTEND_ONE,
+    KERNEL_ATTEND_MANY,
+    KERNEL_PROBE,
 };
 
 enum scratch {
@@ -99,6 +101,7 @@ struct webgpu {
     struct vectors vectors;
     struct staging staging;
     struct gpu_buffer *scratch[N_SCRATCH];
+    uint32_t subgroup_size;   // 0: kernels do without subgroups
     bool exact_half;          // the device flushes small halves: convert by hand
     struct self_test *self_test; // under way, or NULL
     struct carat_error error; // first failure of an operation, reported by the next read or poll
@@ -207,6 +210,9 @@ void webgpu_norm(struct ops *ops, struct stream *stream, const struct weight *no
 
 // --- attend.c ---
 void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *attention, struct tensor out);
+// Can a product with `in` join the pending pieces while it reads them? Few enough, and `in` is what they make.
+bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in);
+void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks);
 // Joins the pieces of the last attention if somebody is about to look at anything but through webgpu_product.
 void webgpu_join_pieces(struct webgpu *gpu);
 

@@ -226,7 +226,12 @@ bool kernel_expand(const char *file, const char *definitions, struct kernel_sour
     e->file = file;
     e->source = out;
     e->err = err;
-    bool done = define_all(e, definitions) && expand_use(e, file);
+    bool done = define_all(e, definitions);
+#ifdef __wasm__ // browsers want it said; naga does not know the word yet
+    if (done && is_set(e, "SUBGROUPS"))
+        json_write_literal(&e->out, "enable subgroups;\n");
+#endif
+    done = done && expand_use(e, file);
     if (done && e->out.failed)
         done = fail(err, CARAT_NO_MEMORY, "no memory to make kernel '%s'", file);
     if (done)

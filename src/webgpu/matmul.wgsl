@@ -103,7 +103,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
         }
         if (t < 64u) {
-            let v = values0(min(first_out + t, p.n_rows - 1u) * p.w0.x, u);
+            let v = decode0(fetch0(min(first_out + t, p.n_rows - 1u) * p.w0.x, u), u);
 #for j 8
 #for c 4
             ws[(4u * ${j}u + ${c}u) * 64u + t] = v[${j}][${c}];

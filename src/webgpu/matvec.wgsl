@@ -1,12 +1,13 @@
 // matvec: products of weights with few rows of activations, and what is fused around them.
 //
 // A workgroup of WG invocations makes WG / LANES * R rows of one part (the parts are weights whose results stand side by side): LANES
-// neighbours share R rows, each takes every LANES-th unit of 32 weights. The input is staged in workgroup memory, in pieces of CHUNK
-// units, with one vector of padding after every 16 so that neighbours hit different banks.
+// neighbours share R rows, each takes every LANES-th unit of 32 weights. The input is staged in workgroup memory, CHUNK units at a
+// time, with one vector of padding after every 16 so that neighbours hit different banks. PRELOAD: an invocation asks for all of its
+// weights before anything else, so that waiting for them and making the input overlap.
 //
-// FUSED: the input is the stream x (all in one chunk, XS units), settled and normed by every workgroup for itself; the first one
-// also writes the settled value to `spare`.
-// GATED: parts 0 and 1 are gate and up, out = activation(gate) * up.
+// FUSED: the input is the stream x, settled and normed by every workgroup for itself; the first one also writes the settled value to
+// `spare`. COMBINE: the input are the pieces that attention left, joined here. GATED: parts 0 and 1 are gate and up,
+// out = activation(gate) * up.
 struct Params {
     w0: vec4<u32>, // per weight: 16-byte words of a row, starts of its planes
     w1: vec4<u32>,
@@ -29,12 +30,17 @@ struct Params {
     in_max: f32,
     out_min: f32,
     out_max: f32,
+    n_pieces: u32,
+    head_vectors: u32, // COMBINE: vectors of 4 elements in a head
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if ODD
 #bind write x: array<f32>
 #else
 #bind write x: array<vec4<f32>>
+#end
+#if COMBINE
+#bind write marks: array<vec2<f32>>
 #end
 #if TERM
 #bind write term: array<vec4<f32>>
@@ -62,74 +68,143 @@ struct Params {
 const LANES = ${LANES}u;
 const GROUPS = ${WG}u / LANES;
 var<workgroup> xs: array<vec4<f32>, ${XS_VECTORS}>;
+#if CROSS
 var<workgroup> sums: array<f32, ${SUMS}>;
+#end
 
 fn slot(v: u32) -> u32 {
     return v + (v >> 4u);
 }
 
+fn pair_sum(a: vec4<f32>, b: vec4<f32>) -> f32 {
+    return dot(a + b, vec4<f32>(1.0));
+}
+
 #if FUSED
 // The normed stream into xs.
-fn stage(t: u32, row: u32, writes: bool) {
+fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     let n = p.n_in / 4u;
-    let at = row * n;
-    var squares = 0.0;
-#if TERM_NORM
-    for (var i = t; i < n; i += ${WG}u) {
-        let v = term[at + i];
-        squares += dot(v, v);
-    }
-    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(p.n_in) + p.eps);
-    squares = 0.0;
+    let at = batch_row * n;
+#for i ${OWN}
+    let i${i} = t + ${i}u * ${WG}u;
+    let here${i} = i${i} < n;
+    var v${i} = vec4<f32>(0.0);
+#if TERM
+    var term${i} = vec4<f32>(0.0);
 #end
-    for (var i = t; i < n; i += ${WG}u) {
-        var v = x[at + i];
+#if TERM_NORM
+    var scale${i} = vec4<f32>(0.0);
+#end
+#if NORM
+    var norm${i} = vec4<f32>(0.0);
+#end
+    if (here${i}) {
+        v${i} = x[at + i${i}];
+#if TERM
+        term${i} = term[at + i${i}];
+#end
+#if TERM_NORM
+        scale${i} = vectors[p.term_norm_at + i${i}];
+#end
+#if NORM
+        norm${i} = vectors[p.norm_at + i${i}];
+#end
+    }
+#end
 #if TERM
 #if TERM_NORM
-        v += term[at + i] * factor * vectors[p.term_norm_at + i];
+    var squares = 0.0;
+#for i ${OWN}
+    squares += dot(term${i}, term${i});
+#end
+    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(p.n_in) + p.eps);
+#for i ${OWN}
+    v${i} += term${i} * factor * scale${i};
+#end
 #else
-        v += term[at + i];
+#for i ${OWN}
+    v${i} += term${i};
 #end
 #end
 #if SCALE
-        v *= vectors[p.scale_at].x;
+#for i ${OWN}
+    v${i} *= vectors[p.scale_at].x;
 #end
-#if SETTLES
-        if (writes) {
-            spare[at + i] = v;
+#end
+    if (writes) {
+#for i ${OWN}
+        if (here${i}) {
+            spare[at + i${i}] = v${i};
         }
 #end
-        xs[slot(i)] = v;
-        squares += dot(v, v);
     }
+#end
 #if NORM
-    let own = 1.0 / sqrt(group_sum(squares, t) / f32(p.n_in) + p.eps);
-    for (var i = t; i < n; i += ${WG}u) {
-        xs[slot(i)] = xs[slot(i)] * own * vectors[p.norm_at + i];
+    var own_squares = 0.0;
+#for i ${OWN}
+    own_squares += dot(v${i}, v${i});
+#end
+    let own = 1.0 / sqrt(group_sum(own_squares, t) / f32(p.n_in) + p.eps);
+#for i ${OWN}
+    v${i} *= own * norm${i};
+#end
+#end
+#for i ${OWN}
+    if (i${i} < ${STAGED}u) {
+        xs[slot(i${i})] = v${i};
     }
 #end
     workgroupBarrier();
 }
 #else
 fn input_vector(at: u32, v: u32) -> vec4<f32> {
-#if ODD
     var r = vec4<f32>(0.0);
+#if COMBINE
+    if (4u * v < p.n_in) {
+        let head = v / p.head_vectors;
+        let inside = v % p.head_vectors;
+        var top = -3.0e38;
+        for (var s = 0u; s < p.n_pieces; s++) {
+            top = max(top, marks[head * ${MAX_PIECES}u + s].x);
+        }
+        var total = 0.0;
+        for (var s = 0u; s < p.n_pieces; s++) {
+            let mark = marks[head * ${MAX_PIECES}u + s];
+            let weight = exp(mark.x - top);
+            total += mark.y * weight;
+            r += x[(head * ${MAX_PIECES}u + s) * p.head_vectors + inside] * weight;
+        }
+        r = r / total;
+    }
+#else
+#if ODD
     for (var c = 0u; c < 4u; c++) {
         if (4u * v + c < p.n_in) {
             r[c] = x[at + 4u * v + c];
         }
     }
 #else
-    var r = vec4<f32>(0.0);
     if (4u * v < p.n_in) {
         r = x[at / 4u + v];
     }
+#end
 #end
 #if CLIP
     return clamp(r, vec4<f32>(p.in_min), vec4<f32>(p.in_max));
 #else
     return r;
 #end
+}
+
+// A chunk of the input into xs.
+fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
+#if MANY_CHUNKS
+    workgroupBarrier();
+#end
+    for (var v = t; v < ${STAGED}u; v += ${WG}u) {
+        xs[slot(v)] = input_vector(batch_row * p.x_cols, chunk * ${CHUNK}u * 8u + v);
+    }
+    workgroupBarrier();
 }
 #end
 
@@ -161,81 +236,127 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var b${r} = 0.0;
 #end
 #end
-#if FUSED
-    stage(t, batch_row, group.x == 0u);
-    let first_unit = 0u;
-    let n_units = p.n_units;
-#else
-    for (var first_unit = 0u; first_unit < p.n_units; first_unit += ${CHUNK}u) {
-    workgroupBarrier();
-    for (var v = t; v < ${CHUNK}u * 8u; v += ${WG}u) {
-        xs[slot(v)] = input_vector(batch_row * p.x_cols, first_unit * 8u + v);
-    }
-    workgroupBarrier();
-    let n_units = min(p.n_units - first_unit, ${CHUNK}u);
-#end
 #for k ${RUNS}
     if (part == ${k}u) {
-        for (var u = lane; u < n_units; u += LANES) {
+#if PRELOAD
+#for c ${CHUNKS}
+#for s ${STEPS}
+        let u_${c}_${s} = min(${c}u * ${CHUNK}u + ${s}u * LANES + lane, ${N_UNITS}u - 1u);
+#for r ${R}
+        let w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
+#if GATED
+        let g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
+#end
+#end
+#end
+#end
+#for c ${CHUNKS}
+        stage(t, batch_row, ${c}u, group.x == 0u);
+#for s ${STEPS}
+        {
+            let inside = ${s}u * LANES + lane;
 #for j 8
-            let x${j} = xs[slot(xi${k}(u, ${j}u))];
+            let x${j} = xs[slot(xi${k}(inside, ${j}u))];
 #end
+            let x = array<vec4<f32>, 8>(x0, x1, x2, x3, x4, x5, x6, x7);
+            let pairs = vec4<f32>(pair_sum(x0, x1), pair_sum(x2, x3), pair_sum(x4, x5), pair_sum(x6, x7));
 #for r ${R}
-            {
-                let v = values${k}(row${r} * p.w${k}.x, first_unit + u);
-                a${r} += dot(v[0], x0) + dot(v[1], x1) + dot(v[2], x2) + dot(v[3], x3)
-                    + dot(v[4], x4) + dot(v[5], x5) + dot(v[6], x6) + dot(v[7], x7);
-            }
+            a${r} += dot${k}(w_${c}_${s}_${r}, u_${c}_${s}, x, pairs);
 #if GATED
-            {
-                let v = values1(row${r} * p.w1.x, first_unit + u);
-                b${r} += dot(v[0], x0) + dot(v[1], x1) + dot(v[2], x2) + dot(v[3], x3)
-                    + dot(v[4], x4) + dot(v[5], x5) + dot(v[6], x6) + dot(v[7], x7);
-            }
+            b${r} += dot1(g_${c}_${s}_${r}, u_${c}_${s}, x, pairs);
 #end
 #end
         }
-    }
 #end
-#if !FUSED
-    }
 #end
+#else
+        for (var c = 0u; c * ${CHUNK}u < p.n_units; c++) {
+            stage(t, batch_row, c, group.x == 0u);
+            for (var inside = lane; inside < ${CHUNK}u; inside += LANES) {
+                let u = min(c * ${CHUNK}u + inside, p.n_units - 1u);
+#for j 8
+                let x${j} = xs[slot(xi${k}(inside, ${j}u))];
+#end
+                let x = array<vec4<f32>, 8>(x0, x1, x2, x3, x4, x5, x6, x7);
+                let pairs = vec4<f32>(pair_sum(x0, x1), pair_sum(x2, x3), pair_sum(x4, x5), pair_sum(x6, x7));
 #for r ${R}
-    sums[t * ${TOTALS}u + ${r}u] = a${r};
+                a${r} += dot${k}(fetch${k}(row${r} * p.w${k}.x, u), u, x, pairs);
 #if GATED
-    sums[t * ${TOTALS}u + ${R}u + ${r}u] = b${r};
+                b${r} += dot1(fetch1(row${r} * p.w1.x, u), u, x, pairs);
 #end
 #end
+            }
+        }
+#end
+    }
+#end
+#if SUBGROUPS
+#for i ${SHUFFLES}
+#for r ${R}
+    a${r} += subgroupShuffleXor(a${r}, 1u << ${i}u);
+#if GATED
+    b${r} += subgroupShuffleXor(b${r}, 1u << ${i}u);
+#end
+#end
+#end
+#end
+#if CROSS
+    // The lanes of a row are spread over several stretches of STRETCH that have their sums already.
+    if (lane % ${STRETCH}u == 0u) {
+#for r ${R}
+        sums[(t / ${STRETCH}u) * ${TOTALS}u + ${r}u] = a${r};
+#if GATED
+        sums[(t / ${STRETCH}u) * ${TOTALS}u + ${R}u + ${r}u] = b${r};
+#end
+#end
+    }
     workgroupBarrier();
-    for (var s = LANES / 2u; s > 0u; s = s >> 1u) {
-        if (lane < s) {
-#for r ${TOTALS}
-            sums[t * ${TOTALS}u + ${r}u] += sums[(t + s) * ${TOTALS}u + ${r}u];
 #end
-        }
-        workgroupBarrier();
+    if (lane >= ${R}u) {
+        return;
     }
-    for (var r = lane; r < ${R}u; r += LANES) {
-        let o = first + r;
-        if (o >= n_rows) {
-            break;
-        }
-        var y = sums[(t - lane) * ${TOTALS}u + r];
+    let o = first + lane;
+    if (o >= n_rows) {
+        return;
+    }
+#if CROSS
+    var y = 0.0;
+    var gate = 0.0;
+    for (var i = 0u; i < LANES / ${STRETCH}u; i++) {
+        y += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + lane];
 #if GATED
-        y = activate(y) * sums[(t - lane) * ${TOTALS}u + ${R}u + r];
+        gate += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + ${R}u + lane];
+#end
+    }
+#else
+    var y = a0;
+    var gate = 0.0;
+#if GATED
+    gate = b0;
+#end
+#for r ${R}
+    if (lane == ${r}u) {
+        y = a${r};
+#if GATED
+        gate = b${r};
+#end
+    }
+#end
+#end
+#if GATED
+    y = activate(y) * gate;
 #end
 #if BIAS
-        y += vectors[(p.bias_at + o) / 4u][(p.bias_at + o) % 4u];
+    y += vectors[(p.bias_at + o) / 4u][(p.bias_at + o) % 4u];
 #end
 #if CLIP
-        y = clamp(y, p.out_min, p.out_max);
+    y = clamp(y, p.out_min, p.out_max);
 #end
 #if CAP
-        y = p.cap * bounded_tanh(y / p.cap);
+    y = p.cap * bounded_tanh(y / p.cap);
 #end
 #if PER_LAYER
-        y = gelu_tanh(y) * per_layer[batch_row * p.other_cols + p.other_first + o];
+    y = gelu_tanh(y) * per_layer[batch_row * p.other_cols + p.other_first + o];
 #end
-        out[out_at + o] = y;
-    }
+    out[out_at + o] = y;
 }

@@ -2,6 +2,7 @@
 // many go through `matmul` on a normed copy.
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "webgpu/internal.h"
@@ -22,7 +23,7 @@ enum {
     VEC_PER_LAYER = 1 << 10,
     VEC_SILU = 1 << 11,
     VEC_QUICK = 1 << 12,
-    CHUNK_UNITS = 64,
+    VEC_COMBINE = 1 << 13,
 };
 
 struct matvec_params {
@@ -31,6 +32,7 @@ struct matvec_params {
     uint32_t n_in, n_units, x_cols, out_cols, out_first;
     uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
     float eps, cap, in_min, in_max, out_min, out_max;
+    uint32_t n_pieces, head_vectors;
 };
 
 struct matvec {
@@ -39,13 +41,28 @@ struct matvec {
     const struct layout *layouts[3];
     uint32_t n_units;
     uint32_t lanes_log2, rows, group; // shape of a workgroup
+    uint32_t chunk;                   // units staged at a time
+    bool preload;
 };
 
-static void choose_shape(struct matvec *m)
+// Units of 32 elements that fit workgroup memory next to the sums.
+static uint32_t most_staged_units(const struct webgpu *gpu)
 {
-    m->group = 128;
-    m->rows = 2;
-    m->lanes_log2 = m->n_units <= 8 ? 3 : m->n_units <= 48 ? 4 : m->n_units <= 96 ? 5 : 6;
+    return gpu_limits(gpu->gpu)->max_workgroup_bytes >= 32768 ? 192 : 64;
+}
+
+static void choose_shape(const struct webgpu *gpu, struct matvec *m)
+{
+    m->group = 256;
+    m->rows = 1;
+    m->lanes_log2 = m->n_units <= 8 ? 3 : m->n_units <= 48 ? 4 : m->n_units <= 64 ? 5 : 6;
+    {char *e=getenv("SHAPE"); if(e){int g,r,a; if(sscanf(e,"%d,%d,%d",&g,&r,&a)==3){m->group=(uint32_t)g;m->rows=(uint32_t)r;int l=(int)m->lanes_log2+a; m->lanes_log2=(uint32_t)(l<3?3:l>6?6:l);}}}
+    uint32_t most = most_staged_units(gpu);
+    m->chunk = m->n_units < most || m->flags & VEC_FUSED ? m->n_units : most;
+    uint32_t steps = divide_up(m->n_units, 1u << m->lanes_log2) * m->rows * (m->flags & VEC_GATED ? 2 : 1);
+    m->preload = steps <= 12;
+    if (!m->preload)
+        m->chunk = m->flags & VEC_FUSED ? divide_up(m->n_units, 1u << m->lanes_log2) << m->lanes_log2 : most;
 }
 
 static uint32_t rows_of_group(const struct matvec *m)
@@ -53,31 +70,44 @@ static uint32_t rows_of_group(const struct matvec *m)
     return (m->group >> m->lanes_log2) * m->rows;
 }
 
+static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char *text, size_t size)
+{
+    uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
+    bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
+    uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes);
+    uint32_t staged = (m->preload ? steps * lanes : m->chunk) * 8;
+    uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg, shuffles = 0;
+    while (1u << shuffles < stretch)
+        shuffles++;
+    size_t n = 0;
+    for (int k = 0; k < m->n_parts; k++)
+        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s ", k, m->layouts[k]->type->snippet);
+    n += (size_t)snprintf(text + n, size - n,
+        "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
+        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d MAX_PIECES=%d ",
+        m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE),
+        !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD),
+        !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
+        !!(f & VEC_COMBINE), MAX_PIECES);
+    snprintf(text + n, size - n,
+        "WG=%u LANES=%u R=%u TOTALS=%u N_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u XS_VECTORS=%u "
+        "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
+        m->group, lanes, m->rows, totals, m->n_units, m->chunk, divide_up(m->n_units, m->chunk),
+        !m->preload || m->n_units > m->chunk, steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
+        shuffles, stretch, stretch < lanes, m->group / stretch * totals);
+}
+
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
 {
-    uint32_t xs_units = m->flags & VEC_FUSED ? m->n_units : CHUNK_UNITS;
     uint64_t key = KERNEL_MATVEC | (uint64_t)m->layouts[0]->index << 6;
     key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0) << 16;
     key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
-    key |= (uint64_t)xs_units << 47;
+    key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    uint32_t f = m->flags;
-    bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
-    uint32_t totals = m->rows * (gated ? 2 : 1);
-    bool settles = f & VEC_TERM;
-    char types[96] = "";
-    for (int k = 0; k < m->n_parts; k++)
-        snprintf(types + strlen(types), sizeof types - strlen(types), "TYPE%d=%s ", k, m->layouts[k]->type->snippet);
-    char definitions[480];
-    snprintf(definitions, sizeof definitions,
-        "%sPARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
-        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d WG=%u LANES=%u R=%u TOTALS=%u CHUNK=%u XS_VECTORS=%u SUMS=%u",
-        types, m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE),
-        settles, !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD),
-        !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK), m->group,
-        1u << m->lanes_log2, m->rows, totals, xs_units, xs_units * 8 * 17 / 16 + 1, m->group * totals);
+    char definitions[640];
+    define_matvec(gpu, m, definitions, sizeof definitions);
     return webgpu_kernel(gpu, key, "matvec", definitions);
 }
 
@@ -111,15 +141,16 @@ static uint32_t epilogue_flags(const struct linear *linear, const struct product
     return flags | (weight_exists(&linear->bias) ? PRODUCT_BIAS : 0) | (linear->clipped ? PRODUCT_CLIP : 0);
 }
 
-static void plain_matvec(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how,
+// joins: `in` is still in pieces.
+static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct linear *linear, const struct product *how,
     const struct weight_part *part, struct tensor out)
 {
     const struct layout *layout = &device_of(linear)->layout;
     uint32_t e = epilogue_flags(linear, how);
     struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
-        (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0);
-    choose_shape(&m);
+        (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
+    choose_shape(gpu, &m);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;
@@ -138,10 +169,14 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, const struct line
         .in_max = linear->in_max,
         .out_min = linear->out_min,
         .out_max = linear->out_max,
+        .n_pieces = gpu->pieces.n_pieces,
+        .head_vectors = gpu->pieces.head_dim / 4,
     };
     set_weight(p.w[0], layout);
     struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(in)};
     int n = 1;
+    if (joins)
+        webgpu_bind_pieces(gpu, &bindings[0], &bindings[n++]);
     if (e & PRODUCT_BIAS)
         bindings[n++] = webgpu_vectors(gpu);
     if (e & PRODUCT_PER_LAYER)
@@ -230,14 +265,17 @@ static void add_adapters(
 
 void webgpu_product(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out)
 {
-    webgpu_join_pieces(gpu);
     const struct device_weight *w = device_of(linear);
+    bool joins = linear->adapters == NULL && w->n_parts == 1 && webgpu_takes_pieces(gpu, in);
+    if (!joins)
+        webgpu_join_pieces(gpu);
     for (int i = 0; i < w->n_parts; i++) {
         if (in.n_rows <= MATVEC_MAX_ROWS)
-            plain_matvec(gpu, in, linear, how, &w->parts[i], out);
+            plain_matvec(gpu, in, joins, linear, how, &w->parts[i], out);
         else
             plain_matmul(gpu, in, linear, how, &w->parts[i], out);
     }
+    gpu->pieces.out.buffer = NULL;
     add_adapters(gpu, in, linear, how->out_first, out);
 }
 
@@ -253,7 +291,7 @@ void webgpu_project(struct ops *ops, struct tensor in, const struct linear *line
 static bool can_fuse(const struct webgpu *gpu, const struct stream *stream, const struct linear *const *parts, int n_parts)
 {
     int32_t d = stream->x.n_cols;
-    uint64_t bytes = (uint64_t)d * 4 * 17 / 16 + 16 + 128 * 4 * 4 + 128 * 4;
+    uint64_t bytes = ((uint64_t)d + 64 * 32) * 4 * 17 / 16 + 16 + 256 * 2 * 4 + 256 * 4;
     bool fuses = stream->x.n_rows == 1 && d % 32 == 0 && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes && n_parts <= 3 &&
         (stream->spare.buffer != NULL || stream->term.buffer == NULL);
     for (int k = 0; k < n_parts; k++)
@@ -320,7 +358,7 @@ static void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct
         set_weight(p.w[k], m.layouts[k]);
         p.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
     }
-    choose_shape(&m);
+    choose_shape(gpu, &m);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;

@@ -1,4 +1,38 @@
-// reduce: sum and maximum over a workgroup of WG invocations. All of them must call it.
+// reduce: sum and maximum over a workgroup of WG invocations. All of them must call it, none may be ahead by a whole call of the
+// same function without a barrier in between: two rooms take turns.
+#if SUBGROUPS
+const SUBGROUPS_OF_GROUP = (${WG}u + ${SG}u - 1u) / ${SG}u;
+var<workgroup> reduce_rooms: array<f32, 2u * SUBGROUPS_OF_GROUP>;
+var<private> reduce_turn: u32 = 0u;
+
+fn group_sum(value: f32, t: u32) -> f32 {
+    reduce_turn = SUBGROUPS_OF_GROUP - reduce_turn;
+    let part = subgroupAdd(value);
+    if (t % ${SG}u == 0u) {
+        reduce_rooms[reduce_turn + t / ${SG}u] = part;
+    }
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = 0u; i < SUBGROUPS_OF_GROUP; i++) {
+        sum += reduce_rooms[reduce_turn + i];
+    }
+    return sum;
+}
+
+fn group_max(value: f32, t: u32) -> f32 {
+    reduce_turn = SUBGROUPS_OF_GROUP - reduce_turn;
+    let part = subgroupMax(value);
+    if (t % ${SG}u == 0u) {
+        reduce_rooms[reduce_turn + t / ${SG}u] = part;
+    }
+    workgroupBarrier();
+    var largest = reduce_rooms[reduce_turn];
+    for (var i = 1u; i < SUBGROUPS_OF_GROUP; i++) {
+        largest = max(largest, reduce_rooms[reduce_turn + i]);
+    }
+    return largest;
+}
+#else
 var<workgroup> reduce_room: array<f32, ${WG}>;
 
 fn group_sum(value: f32, t: u32) -> f32 {
@@ -28,3 +62,4 @@ fn group_max(value: f32, t: u32) -> f32 {
     workgroupBarrier();
     return largest;
 }
+#end

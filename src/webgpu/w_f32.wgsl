@@ -1,12 +1,30 @@
 // F32: a unit is 8 words of 16 bytes.
+struct Raw${K} {
+    q: array<vec4<u32>, 8>,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return u * 8u + j;
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let at = row + u * 8u;
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+#for j 8
+    r.q[${j}] = w${K}[row + u * 8u + ${j}u];
+#end
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
 #for j 8
-    v[${j}] = bitcast<vec4<f32>>(w${K}[at + ${j}u]);
+    v[${j}] = bitcast<vec4<f32>>(r.q[${j}]);
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let v = decode${K}(r, u);
+    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
+        + dot(v[6], x[6]) + dot(v[7], x[7]);
 }

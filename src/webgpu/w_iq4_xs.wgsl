@@ -1,19 +1,37 @@
 // IQ4_XS: 16 bytes of nibbles a unit; for each block of 8 units a word d (f16) | scales_h, and a word scales_l.
+struct Raw${K} {
+    q: vec4<u32>,
+    dh: u32,
+    l: u32,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return u * 8u + j;
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let q = w${K}[row + u];
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+    r.q = w${K}[row + u];
     let b = u >> 3u;
-    let i = u & 7u;
-    let dh = w${K}[row + p.w${K}.y + (b >> 2u)][b & 3u];
-    let l = w${K}[row + p.w${K}.z + (b >> 2u)][b & 3u];
-    let scale = ((l >> (4u * i)) & 15u) | (((dh >> (16u + 2u * i)) & 3u) << 4u);
-    let d = halves(dh).x * (f32(scale) - 32.0);
+    r.dh = w${K}[row + p.w${K}.y + (b >> 2u)][b & 3u];
+    r.l = w${K}[row + p.w${K}.z + (b >> 2u)][b & 3u];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let i = u & 7u;
+    let scale = ((r.l >> (4u * i)) & 15u) | (((r.dh >> (16u + 2u * i)) & 3u) << 4u);
+    let d = halves(r.dh).x * (f32(scale) - 32.0);
 #for j 4
-    v[${j}] = iq4_levels(q[${j}]) * d;
-    v[${j} + 4] = iq4_levels(q[${j}] >> 4u) * d;
+    v[${j}] = iq4_levels(r.q[${j}]) * d;
+    v[${j} + 4] = iq4_levels(r.q[${j}] >> 4u) * d;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let v = decode${K}(r, u);
+    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
+        + dot(v[6], x[6]) + dot(v[7], x[7]);
 }

@@ -1,14 +1,32 @@
 // Q4_0: 16 bytes of nibbles a unit, then the scales d (f16), one a unit. Low nibbles are elements 0..15.
+struct Raw${K} {
+    q: vec4<u32>,
+    s: u32,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return u * 8u + j;
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let q = w${K}[row + u];
-    let d = half_at(w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u], u);
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+    r.q = w${K}[row + u];
+    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let d = half_at(r.s, u);
 #for j 4
-    v[${j}] = (low(q[${j}]) - 8.0) * d;
-    v[${j} + 4] = (high(q[${j}]) - 8.0) * d;
+    v[${j}] = (low(r.q[${j}]) - 8.0) * d;
+    v[${j} + 4] = (high(r.q[${j}]) - 8.0) * d;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let sum = dot(low(r.q.x), x[0]) + dot(low(r.q.y), x[1]) + dot(low(r.q.z), x[2]) + dot(low(r.q.w), x[3])
+        + dot(high(r.q.x), x[4]) + dot(high(r.q.y), x[5]) + dot(high(r.q.z), x[6]) + dot(high(r.q.w), x[7]);
+    return half_at(r.s, u) * (sum - 8.0 * (s.x + s.y + s.z + s.w));
 }

@@ -1,14 +1,32 @@
 // Q4_1: 16 bytes of nibbles a unit, then d and m (f16), one word a unit.
+struct Raw${K} {
+    q: vec4<u32>,
+    s: u32,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return u * 8u + j;
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let q = w${K}[row + u];
-    let dm = halves(w${K}[row + p.w${K}.y + (u >> 2u)][u & 3u]);
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+    r.q = w${K}[row + u];
+    r.s = w${K}[row + p.w${K}.y + (u >> 2u)][u & 3u];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let dm = halves(r.s);
 #for j 4
-    v[${j}] = low(q[${j}]) * dm.x + dm.y;
-    v[${j} + 4] = high(q[${j}]) * dm.x + dm.y;
+    v[${j}] = low(r.q[${j}]) * dm.x + dm.y;
+    v[${j} + 4] = high(r.q[${j}]) * dm.x + dm.y;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let v = decode${K}(r, u);
+    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
+        + dot(v[6], x[6]) + dot(v[7], x[7]);
 }

@@ -1,8 +1,14 @@
 // Q4_K in the file's blocks of 144 bytes: d, dmin (f16) and 12 bytes of scales, then 128 bytes of nibbles. Unit 2 g + h of a
 // block is 16 bytes: low nibbles are elements 64 g + 16 h + 0..15, high ones 32 further.
+struct Raw${K} {
+    q: vec4<u32>,
+    head: vec4<u32>,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return (u >> 1u) * 16u + (j >> 2u) * 8u + (u & 1u) * 4u + (j & 3u);
 }
+
 // The scales (xy) and minima (zw) of the two sub-blocks of 64 elements, group g of a block with this header.
 fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
     let s = (g & 1u) * 16u;
@@ -15,14 +21,28 @@ fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
     let d = halves(head.x);
     return vec4<f32>(d.x * f32(sc & 255u), d.x * f32(sc >> 8u), d.y * f32(mn & 255u), d.y * f32(mn >> 8u));
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
     let at = row + (u >> 3u) * 9u;
-    let q = w${K}[at + 1u + (u & 7u)];
-    let s = scales${K}(w${K}[at], (u >> 1u) & 3u);
+    r.head = w${K}[at];
+    r.q = w${K}[at + 1u + (u & 7u)];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let s = scales${K}(r.head, (u >> 1u) & 3u);
 #for j 4
-    v[${j}] = low(q[${j}]) * s.x - s.z;
-    v[${j} + 4] = high(q[${j}]) * s.y - s.w;
+    v[${j}] = low(r.q[${j}]) * s.x - s.z;
+    v[${j} + 4] = high(r.q[${j}]) * s.y - s.w;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let c = scales${K}(r.head, (u >> 1u) & 3u);
+    let a = dot(low(r.q.x), x[0]) + dot(low(r.q.y), x[1]) + dot(low(r.q.z), x[2]) + dot(low(r.q.w), x[3]);
+    let b = dot(high(r.q.x), x[4]) + dot(high(r.q.y), x[5]) + dot(high(r.q.z), x[6]) + dot(high(r.q.w), x[7]);
+    return c.x * a + c.y * b - c.z * (s.x + s.y) - c.w * (s.z + s.w);
 }

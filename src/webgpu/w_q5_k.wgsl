@@ -1,7 +1,14 @@
 // Q5_K in the file's blocks of 176 bytes: header as Q4_K, 32 bytes of fifth bits, 128 bytes of nibbles. Units as in Q4_K.
+struct Raw${K} {
+    q: vec4<u32>,
+    h: vec4<u32>,
+    head: vec4<u32>,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return (u >> 1u) * 16u + (j >> 2u) * 8u + (u & 1u) * 4u + (j & 3u);
 }
+
 // The scales (xy) and minima (zw) of the two sub-blocks of 64 elements, group g of a block with this header.
 fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
     let s = (g & 1u) * 16u;
@@ -14,16 +21,29 @@ fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
     let d = halves(head.x);
     return vec4<f32>(d.x * f32(sc & 255u), d.x * f32(sc >> 8u), d.y * f32(mn & 255u), d.y * f32(mn >> 8u));
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
     let at = row + (u >> 3u) * 11u;
-    let g = (u >> 1u) & 3u;
-    let q = w${K}[at + 3u + (u & 7u)];
-    let h = w${K}[at + 1u + (u & 1u)];
-    let s = scales${K}(w${K}[at], g);
+    r.head = w${K}[at];
+    r.h = w${K}[at + 1u + (u & 1u)];
+    r.q = w${K}[at + 3u + (u & 7u)];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let g = (u >> 1u) & 3u;
+    let s = scales${K}(r.head, g);
 #for j 4
-    v[${j}] = (low(q[${j}]) + 16.0 * bit_of_bytes(h[${j}], 2u * g)) * s.x - s.z;
-    v[${j} + 4] = (high(q[${j}]) + 16.0 * bit_of_bytes(h[${j}], 2u * g + 1u)) * s.y - s.w;
+    v[${j}] = (low(r.q[${j}]) + 16.0 * bit_of_bytes(r.h[${j}], 2u * g)) * s.x - s.z;
+    v[${j} + 4] = (high(r.q[${j}]) + 16.0 * bit_of_bytes(r.h[${j}], 2u * g + 1u)) * s.y - s.w;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let v = decode${K}(r, u);
+    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
+        + dot(v[6], x[6]) + dot(v[7], x[7]);
 }

@@ -1,24 +1,46 @@
 // Q6_K. A unit is 8 columns l of one half of a block times 4 groups: 16 bytes of nibbles (ql[l], then ql[l + 32]), 8 bytes of
 // high bits, a word with the 4 groups' scales for two units, and d (f16) for each block.
+struct Raw${K} {
+    q: vec4<u32>,
+    h: vec2<u32>,
+    s: u32,
+    d: u32,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return (u >> 2u) * 32u + (u & 3u) * 2u + (j >> 1u) * 8u + (j & 1u);
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let q = w${K}[row + u];
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+    r.q = w${K}[row + u];
     let h4 = w${K}[row + p.w${K}.y + (u >> 1u)];
-    let h = select(h4.xy, h4.zw, (u & 1u) == 1u);
-    let s = w${K}[row + p.w${K}.z + (u >> 3u)][(u >> 1u) & 3u];
+    r.h = select(h4.xy, h4.zw, (u & 1u) == 1u);
+    r.s = w${K}[row + p.w${K}.z + (u >> 3u)][(u >> 1u) & 3u];
     let b = u >> 3u;
-    let d = half_at(w${K}[row + p.w${K}.w + (b >> 3u)][(b >> 1u) & 3u], b);
-    let scale = signed_bytes(s) * d;
+    r.d = w${K}[row + p.w${K}.w + (b >> 3u)][(b >> 1u) & 3u];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
-    v[0] = (six_bits(q.x, h.x, 0u) - 32.0) * scale.x;
-    v[1] = (six_bits(q.y, h.y, 0u) - 32.0) * scale.x;
-    v[2] = (six_bits(q.z, h.x, 2u) - 32.0) * scale.y;
-    v[3] = (six_bits(q.w, h.y, 2u) - 32.0) * scale.y;
-    v[4] = (six_bits(q.x >> 4u, h.x, 4u) - 32.0) * scale.z;
-    v[5] = (six_bits(q.y >> 4u, h.y, 4u) - 32.0) * scale.z;
-    v[6] = (six_bits(q.z >> 4u, h.x, 6u) - 32.0) * scale.w;
-    v[7] = (six_bits(q.w >> 4u, h.y, 6u) - 32.0) * scale.w;
+    let scale = signed_bytes(r.s) * half_at(r.d, u >> 3u);
+    v[0] = (six_bits(r.q.x, r.h.x, 0u) - 32.0) * scale.x;
+    v[1] = (six_bits(r.q.y, r.h.y, 0u) - 32.0) * scale.x;
+    v[2] = (six_bits(r.q.z, r.h.x, 2u) - 32.0) * scale.y;
+    v[3] = (six_bits(r.q.w, r.h.y, 2u) - 32.0) * scale.y;
+    v[4] = (six_bits(r.q.x >> 4u, r.h.x, 4u) - 32.0) * scale.z;
+    v[5] = (six_bits(r.q.y >> 4u, r.h.y, 4u) - 32.0) * scale.z;
+    v[6] = (six_bits(r.q.z >> 4u, r.h.x, 6u) - 32.0) * scale.w;
+    v[7] = (six_bits(r.q.w >> 4u, r.h.y, 6u) - 32.0) * scale.w;
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let sums = vec4<f32>(
+        dot(six_bits(r.q.x, r.h.x, 0u), x[0]) + dot(six_bits(r.q.y, r.h.y, 0u), x[1]),
+        dot(six_bits(r.q.z, r.h.x, 2u), x[2]) + dot(six_bits(r.q.w, r.h.y, 2u), x[3]),
+        dot(six_bits(r.q.x >> 4u, r.h.x, 4u), x[4]) + dot(six_bits(r.q.y >> 4u, r.h.y, 4u), x[5]),
+        dot(six_bits(r.q.z >> 4u, r.h.x, 6u), x[6]) + dot(six_bits(r.q.w >> 4u, r.h.y, 6u), x[7]));
+    return half_at(r.d, u >> 3u) * dot(signed_bytes(r.s), sums - 32.0 * s);
 }

@@ -1,15 +1,35 @@
 // Q8_0: 32 signed bytes a unit, then the scales d (f16), one a unit.
+struct Raw${K} {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    s: u32,
+}
+
 fn xi${K}(u: u32, j: u32) -> u32 {
     return u * 8u + j;
 }
-fn values${K}(row: u32, u: u32) -> array<vec4<f32>, 8> {
-    let a = w${K}[row + 2u * u];
-    let b = w${K}[row + 2u * u + 1u];
-    let d = half_at(w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u], u);
+
+fn fetch${K}(row: u32, u: u32) -> Raw${K} {
+    var r: Raw${K};
+    r.a = w${K}[row + 2u * u];
+    r.b = w${K}[row + 2u * u + 1u];
+    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    return r;
+}
+
+fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
+    let d = half_at(r.s, u);
 #for j 4
-    v[${j}] = signed_bytes(a[${j}]) * d;
-    v[${j} + 4] = signed_bytes(b[${j}]) * d;
+    v[${j}] = signed_bytes(r.a[${j}]) * d;
+    v[${j} + 4] = signed_bytes(r.b[${j}]) * d;
 #end
     return v;
+}
+
+fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
+    let sum = dot(signed_bytes(r.a.x), x[0]) + dot(signed_bytes(r.a.y), x[1]) + dot(signed_bytes(r.a.z), x[2])
+        + dot(signed_bytes(r.a.w), x[3]) + dot(signed_bytes(r.b.x), x[4]) + dot(signed_bytes(r.b.y), x[5])
+        + dot(signed_bytes(r.b.z), x[6]) + dot(signed_bytes(r.b.w), x[7]);
+    return half_at(r.s, u) * sum;
 }

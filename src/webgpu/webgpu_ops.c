@@ -19,8 +19,9 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
     struct gpu_pipeline *pipeline = kernel_find(gpu->kernels, key);
     if (pipeline != NULL)
         return pipeline;
-    char all[512];
-    snprintf(all, sizeof all, "EXACT_HALF=%d %s", gpu->exact_half ? 1 : 0, definitions);
+    char all[768];
+    snprintf(all, sizeof all, "EXACT_HALF=%d SUBGROUPS=%d SG=%u %s", gpu->exact_half, gpu->subgroup_size > 0, gpu->subgroup_size,
+        definitions);
     struct carat_error err = {0};
     pipeline = kernel_make(gpu->kernels, gpu->gpu, key, file, all, &err);
     if (pipeline == NULL)
@@ -199,6 +200,39 @@ static const struct ops table = {
     .free = free_ops,
 };
 
+// The size of all subgroups, when they are stretches of neighbours and worth it; else 0, and kernels do without. (Software
+// renderers have subgroups of 4, and are slower with them.)
+#ifdef __wasm__
+static uint32_t usable_subgroup_size(struct webgpu *gpu)
+{
+    const struct gpu_limits *limits = gpu_limits(gpu->gpu);
+    uint32_t size = limits->subgroup_min;
+    bool fits = limits->has_subgroups && size == limits->subgroup_max && size >= 8 && size <= 64 && (size & (size - 1)) == 0;
+    return fits ? size : 0;
+}
+#else
+static uint32_t usable_subgroup_size(struct webgpu *gpu)
+{
+    if (!gpu_limits(gpu->gpu)->has_subgroups)
+        return 0;
+    uint32_t seen[256][2], unused = 0;
+    struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_PROBE, "probe", "");
+    struct gpu_binding out = webgpu_scratch(gpu, SCRATCH_SUMS, sizeof seen);
+    if (kernel == NULL || out.buffer == NULL)
+        return 0;
+    gpu_dispatch(gpu->gpu, kernel, &out, &unused, sizeof unused, 1, 1, 1);
+    int32_t ticket = gpu_read_start(gpu->gpu, out.buffer, 0, sizeof seen, seen, NULL);
+    gpu_wait(gpu->gpu, ticket);
+    if (gpu_read_poll(gpu->gpu, ticket, NULL) != GPU_READ_DONE)
+        return 0;
+    uint32_t size = seen[0][0];
+    bool fits = size >= 8 && size <= 64 && (size & (size - 1)) == 0;
+    for (uint32_t t = 0; fits && t < 256; t++)
+        fits = seen[t][0] == size && seen[t][1] == t % size;
+    return fits ? size : 0;
+}
+#endif
+
 struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_error *err)
 {
     struct webgpu *gpu = calloc(1, sizeof *gpu);
@@ -217,6 +251,8 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
         return NULL;
     }
     snprintf(gpu->ops.device, sizeof gpu->ops.device, "%s", gpu_name(gpu->gpu));
+    gpu->subgroup_size = usable_subgroup_size(gpu);
+    gpu->error.code = CARAT_OK; // a probe that fails means no subgroups
     return &gpu->ops;
 }
 
