@@ -189,9 +189,9 @@ export class Engine {
         if (this.gpu === undefined)
             return;
         await this.gpu.settled();
-        const message = this.gpu.pendingError();
-        if (message !== undefined)
-            throw makeError(this.gpu.isLost ? 'device_lost' : 'no_memory', `the GPU did not take the model: ${message}`);
+        const error = this.gpu.pendingError();
+        if (error !== undefined)
+            throw error;
     }
 
     private readInfo(): ModelInfo {

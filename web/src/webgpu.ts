@@ -7,7 +7,7 @@
 // Errors arrive as events and are kept until C asks with gpu_error_from_host. Completion of a map is seen by C in the buffer's
 // map state; JavaScript waits for it with GpuBridge.news().
 
-import { makeError } from './errors';
+import { type CaratError, makeError } from './errors';
 import { nextTurn } from './turn';
 
 // The module's memory as C's pointers see it. Views are replaced when the memory grows.
@@ -99,7 +99,13 @@ export class GpuBridge {
     }
 
     // The first error that C has not yet asked for.
-    pendingError(): string | undefined { return this.errors[0]?.message; }
+    pendingError(): CaratError | undefined {
+        const error = this.errors[0];
+        if (error === undefined)
+            return undefined;
+        const code = error.kind === 1 ? 'no_memory' : error.kind === 2 ? 'device_lost' : 'unsupported';
+        return makeError(code, `the GPU did not take the model: ${error.message}`, { remedy: 'Use backend "cpu", or a smaller model.' });
+    }
 
     destroy(): void { this.gpu.device.destroy(); }
 

@@ -193,6 +193,39 @@ for (const kind of ['opfs-segments', 'indexeddb', 'memory'])
         assert.equal(result.good, true);
     }));
 
+test('without OPFS the store takes IndexedDB, without that memory, and says so aloud', () => withPage(async (page) => {
+    const result = await page.evaluate(async () => {
+        Object.defineProperty(navigator.storage, 'getDirectory', { value: undefined });
+        const kinds = [];
+        for (let i = 0; i < 2; i++) {
+            const models = await window.carat.Models.open({ worker: false });
+            kinds.push((await models.usage()).kind);
+            kinds.push((await window.carat.probe()).problems.filter((p) => /private file system|no storage/.test(p)).length);
+            Object.defineProperty(window, 'indexedDB', { value: undefined });
+        }
+        return kinds;
+    });
+    assert.deepEqual(result, ['indexeddb', 1, 'memory', 1]);
+}));
+
+test('a model that was used while it arrived is refused once its sha256 turns out wrong', () => withPage(async (page) => {
+    const code = await page.evaluate(async () => {
+        const source = { url: '/models/tiny-e2b.Q8_0.gguf', store: 'wrong', sha256: '0'.repeat(64) };
+        const model = await window.carat.Carat.load(source, { backend: 'cpu', threads: 1 });
+        for (let i = 0; i < 100; i++) {
+            try {
+                for await (const event of model.generate([2, 9], { temperature: 0, max_tokens: 1 }))
+                    void event;
+            } catch (error) {
+                return error.code;
+            }
+            await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+        return 'never';
+    });
+    assert.equal(code, 'corrupt');
+}));
+
 test('a local file is imported', () => withPage(async (page) => {
     const sum = await page.evaluate(async () => {
         const file = new File([new Uint8Array(3_000_000).fill(7)], 'local.gguf');
