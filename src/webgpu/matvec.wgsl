@@ -32,6 +32,7 @@ struct Params {
     out_max: f32,
     n_pieces: u32,
     head_vectors: u32, // COMBINE: vectors of 4 elements in a head
+    groups_x: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if ODD
@@ -212,7 +213,7 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let lane = t % LANES;
     let batch_row = group.y;
-    var tile = group.x;
+    var tile = group.z * p.groups_x + group.x;
     var part = 0u;
     var out_at = batch_row * p.out_cols + p.out_first;
 #if !GATED
@@ -251,7 +252,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
 #end
 #for c ${CHUNKS}
-        stage(t, batch_row, ${c}u, group.x == 0u);
+        stage(t, batch_row, ${c}u, group.x + group.z == 0u);
 #for s ${STEPS}
         {
             let inside = ${s}u * LANES + lane;
@@ -271,7 +272,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
 #else
         for (var c = 0u; c * ${CHUNK}u < p.n_units; c++) {
-            stage(t, batch_row, c, group.x == 0u);
+            stage(t, batch_row, c, group.x + group.z == 0u);
             for (var inside = lane; inside < ${CHUNK}u; inside += LANES) {
                 let u = min(c * ${CHUNK}u + inside, p.n_units - 1u);
 #for j 8

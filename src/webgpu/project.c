@@ -2,7 +2,6 @@
 // many go through `matmul` on a normed copy.
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "webgpu/internal.h"
@@ -32,7 +31,7 @@ struct matvec_params {
     uint32_t n_in, n_units, x_cols, out_cols, out_first;
     uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
     float eps, cap, in_min, in_max, out_min, out_max;
-    uint32_t n_pieces, head_vectors;
+    uint32_t n_pieces, head_vectors, groups_x;
 };
 
 struct matvec {
@@ -56,7 +55,6 @@ static void choose_shape(const struct webgpu *gpu, struct matvec *m)
     m->group = 256;
     m->rows = 1;
     m->lanes_log2 = m->n_units <= 8 ? 3 : m->n_units <= 48 ? 4 : m->n_units <= 64 ? 5 : 6;
-    {char *e=getenv("SHAPE"); if(e){int g,r,a; if(sscanf(e,"%d,%d,%d",&g,&r,&a)==3){m->group=(uint32_t)g;m->rows=(uint32_t)r;int l=(int)m->lanes_log2+a; m->lanes_log2=(uint32_t)(l<3?3:l>6?6:l);}}}
     uint32_t most = most_staged_units(gpu);
     m->chunk = m->n_units < most || m->flags & VEC_FUSED ? m->n_units : most;
     uint32_t steps = divide_up(m->n_units, 1u << m->lanes_log2) * m->rows * (m->flags & VEC_GATED ? 2 : 1);
@@ -109,6 +107,15 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
     char definitions[640];
     define_matvec(gpu, m, definitions, sizeof definitions);
     return webgpu_kernel(gpu, key, "matvec", definitions);
+}
+
+// More workgroups than one dimension takes go on in the third.
+static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings,
+    struct matvec_params *p, uint32_t n_groups, uint32_t n_batch)
+{
+    uint32_t most = gpu_limits(gpu->gpu)->max_workgroups;
+    p->groups_x = n_groups < most ? n_groups : most;
+    gpu_dispatch(gpu->gpu, kernel, bindings, p, sizeof *p, p->groups_x, n_batch, divide_up(n_groups, p->groups_x));
 }
 
 static void set_weight(uint32_t w[4], const struct layout *layout)
@@ -183,7 +190,7 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
         bindings[n++] = webgpu_tensor(how->per_layer);
     bindings[n++] = webgpu_tensor(out);
     bindings[n++] = bind_part(part);
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows, 1);
+    dispatch_matvec(gpu, kernel, bindings, &p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows);
 }
 
 struct matmul_params {
@@ -367,7 +374,7 @@ static void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct
         n_groups += divide_up(p.n_rows[k], rows_of_group(&m));
     struct gpu_binding bindings[GPU_MAX_BINDINGS];
     fused_bindings(gpu, stream, f, flags, out, bindings);
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_groups, 1, 1);
+    dispatch_matvec(gpu, kernel, bindings, &p, n_groups, 1);
     if (flags & VEC_TERM) {
         struct tensor settled = stream->spare;
         stream->spare = stream->x;

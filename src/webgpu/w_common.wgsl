@@ -30,12 +30,41 @@ fn half_at(w: u32, i: u32) -> f32 {
     return select(h.x, h.y, (i & 1u) == 1u);
 }
 
+// The four bytes of a word minus `offset`, the second and the fourth 256 times too large. A byte under the mantissa of 2^23 is a
+// float that is larger by 2^23, without a conversion (which many GPUs do at a fraction of their speed).
+fn raised_bytes(w: u32, offset: f32) -> vec4<f32> {
+    let t = w >> 16u;
+    let bits = (vec4<u32>(w, w, t, t) & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u)) | vec4<u32>(0x4b000000u);
+    return bitcast<vec4<f32>>(bits) - vec4<f32>(8388608.0 + offset, 8388608.0 + 256.0 * offset, 8388608.0 + offset,
+        8388608.0 + 256.0 * offset);
+}
+
+// The sum of such a vector.
+fn lowered(v: vec4<f32>) -> f32 {
+    return v.x + v.z + (v.y + v.w) * 0.00390625;
+}
+
+// sum of low nibbles times x[0..4], sum of high nibbles times x[4..8], by the same trick.
+fn nibble_sums(q: vec4<u32>, x: array<vec4<f32>, 8>) -> vec2<f32> {
+    var a = vec4<f32>(0.0);
+    var b = vec4<f32>(0.0);
+#for j 4
+    {
+        let t = q[${j}] >> 16u;
+        let w = vec4<u32>(q[${j}], q[${j}], t, t);
+        a += (bitcast<vec4<f32>>((w & vec4<u32>(0x0fu, 0x0f00u, 0x0fu, 0x0f00u)) | vec4<u32>(0x4b000000u)) - 8388608.0) * x[${j}];
+        b += (bitcast<vec4<f32>>((w & vec4<u32>(0xf0u, 0xf000u, 0xf0u, 0xf000u)) | vec4<u32>(0x4b000000u)) - 8388608.0) * x[${j} + 4];
+    }
+#end
+    return vec2<f32>(lowered(a), lowered(b) * 0.0625);
+}
+
 fn bytes_of(w: u32) -> vec4<f32> {
-    return vec4<f32>((vec4<u32>(w) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u));
+    return raised_bytes(w, 0.0) * vec4<f32>(1.0, 0.00390625, 1.0, 0.00390625);
 }
 
 fn signed_bytes(w: u32) -> vec4<f32> {
-    return vec4<f32>(bitcast<vec4<i32>>(vec4<u32>(w) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
+    return raised_bytes(w ^ 0x80808080u, 128.0) * vec4<f32>(1.0, 0.00390625, 1.0, 0.00390625);
 }
 
 fn low(w: u32) -> vec4<f32> {
@@ -61,9 +90,9 @@ fn bit_of_bytes(w: u32, bit: u32) -> vec4<f32> {
     return bytes_of((w >> bit) & 0x01010101u);
 }
 
-// Low nibbles of q with two bits of h from `first` on above them.
-fn six_bits(q: u32, h: u32, first: u32) -> vec4<f32> {
-    return bytes_of((q & 0x0f0f0f0fu) | (((h >> first) & 0x03030303u) << 4u));
+// Low nibbles of q with two bits of h from `first` on above them, in bytes.
+fn six_bits(q: u32, h: u32, first: u32) -> u32 {
+    return (q & 0x0f0f0f0fu) | (((h >> first) & 0x03030303u) << 4u);
 }
 
 // The levels of IQ4_NL and IQ4_XS for the low nibbles of q: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113.

@@ -26,7 +26,6 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
 }
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
-    let sum = dot(low(r.q.x), x[0]) + dot(low(r.q.y), x[1]) + dot(low(r.q.z), x[2]) + dot(low(r.q.w), x[3])
-        + dot(high(r.q.x), x[4]) + dot(high(r.q.y), x[5]) + dot(high(r.q.z), x[6]) + dot(high(r.q.w), x[7]);
-    return half_at(r.s, u) * (sum - 8.0 * (s.x + s.y + s.z + s.w));
+    let sums = nibble_sums(r.q, x);
+    return half_at(r.s, u) * (sums.x + sums.y - 8.0 * (s.x + s.y + s.z + s.w));
 }

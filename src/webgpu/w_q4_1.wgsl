@@ -26,7 +26,7 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
 }
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
-    let v = decode${K}(r, u);
-    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
-        + dot(v[6], x[6]) + dot(v[7], x[7]);
+    let dm = halves(r.s);
+    let sums = nibble_sums(r.q, x);
+    return dm.x * (sums.x + sums.y) + dm.y * (s.x + s.y + s.z + s.w);
 }

@@ -42,7 +42,6 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
     let c = scales${K}(r.head, (u >> 1u) & 3u);
-    let a = dot(low(r.q.x), x[0]) + dot(low(r.q.y), x[1]) + dot(low(r.q.z), x[2]) + dot(low(r.q.w), x[3]);
-    let b = dot(high(r.q.x), x[4]) + dot(high(r.q.y), x[5]) + dot(high(r.q.z), x[6]) + dot(high(r.q.w), x[7]);
-    return c.x * a + c.y * b - c.z * (s.x + s.y) - c.w * (s.z + s.w);
+    let sums = nibble_sums(r.q, x);
+    return c.x * sums.x + c.y * sums.y - c.z * (s.x + s.y) - c.w * (s.z + s.w);
 }

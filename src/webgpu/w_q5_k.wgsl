@@ -43,7 +43,14 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
 }
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
-    let v = decode${K}(r, u);
-    return dot(v[0], x[0]) + dot(v[1], x[1]) + dot(v[2], x[2]) + dot(v[3], x[3]) + dot(v[4], x[4]) + dot(v[5], x[5])
-        + dot(v[6], x[6]) + dot(v[7], x[7]);
+    let g = (u >> 1u) & 3u;
+    let c = scales${K}(r.head, g);
+    var a = vec4<f32>(0.0);
+    var b = vec4<f32>(0.0);
+#for j 4
+    let h${j} = r.h[${j}] >> (2u * g);
+    a += raised_bytes((r.q[${j}] & 0x0f0f0f0fu) | ((h${j} << 4u) & 0x10101010u), 0.0) * x[${j}];
+    b += raised_bytes(((r.q[${j}] >> 4u) & 0x0f0f0f0fu) | ((h${j} << 3u) & 0x10101010u), 0.0) * x[${j} + 4];
+#end
+    return c.x * lowered(a) + c.y * lowered(b) - c.z * (s.x + s.y) - c.w * (s.z + s.w);
 }

@@ -25,22 +25,21 @@ fn fetch${K}(row: u32, u: u32) -> Raw${K} {
 fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     var v: array<vec4<f32>, 8>;
     let scale = signed_bytes(r.s) * half_at(r.d, u >> 3u);
-    v[0] = (six_bits(r.q.x, r.h.x, 0u) - 32.0) * scale.x;
-    v[1] = (six_bits(r.q.y, r.h.y, 0u) - 32.0) * scale.x;
-    v[2] = (six_bits(r.q.z, r.h.x, 2u) - 32.0) * scale.y;
-    v[3] = (six_bits(r.q.w, r.h.y, 2u) - 32.0) * scale.y;
-    v[4] = (six_bits(r.q.x >> 4u, r.h.x, 4u) - 32.0) * scale.z;
-    v[5] = (six_bits(r.q.y >> 4u, r.h.y, 4u) - 32.0) * scale.z;
-    v[6] = (six_bits(r.q.z >> 4u, r.h.x, 6u) - 32.0) * scale.w;
-    v[7] = (six_bits(r.q.w >> 4u, r.h.y, 6u) - 32.0) * scale.w;
+    v[0] = (bytes_of(six_bits(r.q.x, r.h.x, 0u)) - 32.0) * scale.x;
+    v[1] = (bytes_of(six_bits(r.q.y, r.h.y, 0u)) - 32.0) * scale.x;
+    v[2] = (bytes_of(six_bits(r.q.z, r.h.x, 2u)) - 32.0) * scale.y;
+    v[3] = (bytes_of(six_bits(r.q.w, r.h.y, 2u)) - 32.0) * scale.y;
+    v[4] = (bytes_of(six_bits(r.q.x >> 4u, r.h.x, 4u)) - 32.0) * scale.z;
+    v[5] = (bytes_of(six_bits(r.q.y >> 4u, r.h.y, 4u)) - 32.0) * scale.z;
+    v[6] = (bytes_of(six_bits(r.q.z >> 4u, r.h.x, 6u)) - 32.0) * scale.w;
+    v[7] = (bytes_of(six_bits(r.q.w >> 4u, r.h.y, 6u)) - 32.0) * scale.w;
     return v;
 }
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
-    let sums = vec4<f32>(
-        dot(six_bits(r.q.x, r.h.x, 0u), x[0]) + dot(six_bits(r.q.y, r.h.y, 0u), x[1]),
-        dot(six_bits(r.q.z, r.h.x, 2u), x[2]) + dot(six_bits(r.q.w, r.h.y, 2u), x[3]),
-        dot(six_bits(r.q.x >> 4u, r.h.x, 4u), x[4]) + dot(six_bits(r.q.y >> 4u, r.h.y, 4u), x[5]),
-        dot(six_bits(r.q.z >> 4u, r.h.x, 6u), x[6]) + dot(six_bits(r.q.w >> 4u, r.h.y, 6u), x[7]));
-    return half_at(r.d, u >> 3u) * dot(signed_bytes(r.s), sums - 32.0 * s);
+    let a = raised_bytes(six_bits(r.q.x, r.h.x, 0u), 32.0) * x[0] + raised_bytes(six_bits(r.q.y, r.h.y, 0u), 32.0) * x[1];
+    let b = raised_bytes(six_bits(r.q.z, r.h.x, 2u), 32.0) * x[2] + raised_bytes(six_bits(r.q.w, r.h.y, 2u), 32.0) * x[3];
+    let c = raised_bytes(six_bits(r.q.x >> 4u, r.h.x, 4u), 32.0) * x[4] + raised_bytes(six_bits(r.q.y >> 4u, r.h.y, 4u), 32.0) * x[5];
+    let d = raised_bytes(six_bits(r.q.z >> 4u, r.h.x, 6u), 32.0) * x[6] + raised_bytes(six_bits(r.q.w >> 4u, r.h.y, 6u), 32.0) * x[7];
+    return half_at(r.d, u >> 3u) * dot(signed_bytes(r.s), vec4<f32>(lowered(a), lowered(b), lowered(c), lowered(d)));
 }

@@ -28,8 +28,10 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
 }
 
 fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
-    let sum = dot(signed_bytes(r.a.x), x[0]) + dot(signed_bytes(r.a.y), x[1]) + dot(signed_bytes(r.a.z), x[2])
-        + dot(signed_bytes(r.a.w), x[3]) + dot(signed_bytes(r.b.x), x[4]) + dot(signed_bytes(r.b.y), x[5])
-        + dot(signed_bytes(r.b.z), x[6]) + dot(signed_bytes(r.b.w), x[7]);
-    return half_at(r.s, u) * sum;
+    var sum = vec4<f32>(0.0);
+#for j 4
+    sum += raised_bytes(r.a[${j}] ^ 0x80808080u, 128.0) * x[${j}];
+    sum += raised_bytes(r.b[${j}] ^ 0x80808080u, 128.0) * x[${j} + 4];
+#end
+    return half_at(r.s, u) * lowered(sum);
 }
