@@ -9,12 +9,13 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const demoModel = path.join(here, '../models/carat-demo.gguf');
 
 function copyDemoModel() {
+    let dist;
     return {
         name: 'carat-demo-model',
+        configResolved(config) { dist = path.resolve(config.root, config.build.outDir); },
         closeBundle() {
-            fs.mkdirSync(path.join(here, 'dist/models'), { recursive: true });
-            if (fs.existsSync(demoModel))
-                fs.copyFileSync(demoModel, path.join(here, 'dist/models/carat-demo.gguf'));
+            fs.mkdirSync(path.join(dist, 'models'), { recursive: true });
+            fs.copyFileSync(demoModel, path.join(dist, 'models/carat-demo.gguf'));
         },
     };
 }
@@ -23,10 +24,11 @@ function copyDemoModel() {
 function fillServiceWorker() {
     const listFiles = (folder, base = '') => fs.readdirSync(folder, { withFileTypes: true }).flatMap((entry) =>
         entry.isDirectory() ? listFiles(path.join(folder, entry.name), `${base}${entry.name}/`) : [`${base}${entry.name}`]);
+    let dist;
     return {
         name: 'carat-service-worker',
+        configResolved(config) { dist = path.resolve(config.root, config.build.outDir); },
         closeBundle() {
-            const dist = path.join(here, 'dist');
             const files = listFiles(dist).filter((name) => !/\.map$|\.gguf$|^sw\.js$/.test(name)).sort();
             const hash = createHash('sha256');
             for (const name of files)
@@ -39,9 +41,11 @@ function fillServiceWorker() {
     };
 }
 
+const demoBytes = fs.readFileSync(demoModel);
+
 export default defineConfig({
     base: './',
-    esbuild: { jsx: 'automatic', jsxImportSource: 'preact' },
+    define: { DEMO_SHA256: JSON.stringify(createHash('sha256').update(demoBytes).digest('hex')), DEMO_BYTES: demoBytes.length },
     oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
     build: { target: 'es2022', outDir: 'dist', emptyOutDir: true, assetsInlineLimit: 0 },
     server: { headers: { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' } },

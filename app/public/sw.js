@@ -1,12 +1,18 @@
 // sw.js: keeps the app's files, so that it starts without a network. Models are kept elsewhere (the page's own storage).
+//
+// A new release waits until no page of the old one is open, or until the user asks for it: an open page still needs its files.
 const files = 'FILES'; // a list, filled in by the build
 const cacheName = 'carat-VERSION';
 
 self.addEventListener('install', (event) => {
     // "reload": a file that the HTTP cache holds may be of another build.
     event.waitUntil(caches.open(cacheName)
-        .then((cache) => cache.addAll(files.map((name) => new Request(name, { cache: 'reload' }))))
-        .then(() => self.skipWaiting()));
+        .then((cache) => cache.addAll(files.map((name) => new Request(name, { cache: 'reload' })))));
+});
+
+self.addEventListener('message', (event) => {
+    if (event.data === 'activate')
+        self.skipWaiting();
 });
 
 self.addEventListener('activate', (event) => {

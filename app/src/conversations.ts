@@ -2,6 +2,7 @@
 
 import { computed, signal } from '@preact/signals';
 import { type IDBPDatabase, openDB } from 'idb';
+import { say } from './notice';
 
 export interface Attachment { kind: 'image' | 'audio'; name: string; blob: Blob }
 
@@ -31,7 +32,8 @@ export const conversations = signal<Conversation[]>([]);          // newest chan
 export const openId = signal<string | undefined>(undefined);
 export const openConversation = computed(() => conversations.value.find((c) => c.id === openId.value));
 
-export const newId = (): string => crypto.randomUUID();
+// crypto.randomUUID is missing where the page is not secure.
+export const newId = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, '0')).join('');
 
 let database: IDBPDatabase | undefined;
 
@@ -45,7 +47,13 @@ export async function loadConversations(): Promise<void> {
     }
 }
 
+// A new conversation; one that nothing was written into is used again.
 export function createConversation(): Conversation {
+    const empty = conversations.value.find((c) => c.messages.length === 0);
+    if (empty !== undefined) {
+        openId.value = empty.id;
+        return empty;
+    }
     const now = Date.now();
     const conversation: Conversation = { id: newId(), title: 'New conversation', system: '', createdAt: now, changedAt: now, messages: [] };
     conversations.value = [conversation, ...conversations.value];
@@ -58,7 +66,18 @@ export function updateConversation(id: string, changes: Partial<Conversation>, s
     conversations.value = conversations.value.map((c) => (c.id === id ? { ...c, ...changes, changedAt: Date.now() } : c));
     const changed = conversations.value.find((c) => c.id === id);
     if (save && changed !== undefined)
-        void database?.put('conversations', changed);
+        store(changed);
+}
+
+function store(conversation: Conversation): void {
+    database?.put('conversations', conversation).catch((error: Error) => say(`This conversation could not be kept: ${error.message}`));
+}
+
+// Brings back what was deleted.
+export function restoreConversation(conversation: Conversation): void {
+    conversations.value = [...conversations.value, conversation].sort((a, b) => b.changedAt - a.changedAt);
+    openId.value = conversation.id;
+    store(conversation);
 }
 
 export function deleteConversation(id: string): void {
@@ -68,9 +87,22 @@ export function deleteConversation(id: string): void {
     void database?.delete('conversations', id);
 }
 
-export function exportConversation(conversation: Conversation): Blob {
-    const plain = { ...conversation, messages: conversation.messages.map(({ attachments, ...m }) => ({ ...m, attachments: attachments?.map((a) => a.name) })) };
-    return new Blob([JSON.stringify(plain, null, 2)], { type: 'application/json' });
+// As JSON; attachments as data URLs.
+export async function exportConversation(conversation: Conversation): Promise<Blob> {
+    const messages = await Promise.all(conversation.messages.map(async ({ attachments, ...message }) => ({
+        ...message,
+        ...(attachments !== undefined && { attachments: await Promise.all(attachments.map(async (a) => ({ kind: a.kind, name: a.name, url: await dataUrl(a.blob) }))) }),
+    })));
+    return new Blob([JSON.stringify({ ...conversation, messages }, null, 2)], { type: 'application/json' });
+}
+
+function dataUrl(blob: Blob): Promise<string> {
+    return new Promise((resolve, reject) => {
+        const reader = new FileReader();
+        reader.onload = () => resolve(reader.result as string);
+        reader.onerror = () => reject(reader.error);
+        reader.readAsDataURL(blob);
+    });
 }
 
 // The first words of the first message.

@@ -1,176 +1,169 @@
-// engine.ts: the loaded model: loading, answering, losing the device and coming back.
+// engine.ts: the loaded model: loading, unloading, adapters, and which one to load again after a reload of the page.
 
 import { computed, signal } from '@preact/signals';
-import { Carat, CaratError, type ChatMessage, type ContentPart, type LoadProgress, type ModelInfo, type ModelSource } from 'carat-web';
-import { type Conversation, type Message, newId, type Stats, titleFrom, updateConversation } from './conversations';
-import { settings } from './settings';
-
-export const demoModel = { name: 'carat demo', url: new URL('models/carat-demo.gguf', document.baseURI).href };
+import { Carat, CaratError, type LoadOptions, type LoadProgress, type ModelInfo, type ModelSource } from 'carat-web';
+import { say } from './notice';
+import { defaults, settings } from './settings';
 
 export type EngineState =
     | { kind: 'empty' }
     | { kind: 'loading'; name: string; progress: LoadProgress | undefined }
-    | { kind: 'ready'; name: string; info: ModelInfo }
+    | { kind: 'ready'; name: string; info: ModelInfo; context: number } // context: positions
     | { kind: 'failed'; name: string; message: string; remedy: string };
 
+export interface Adapter { name: string; weights: number }
+
+export interface Named { name: string; source: ModelSource }
+
 export const engine = signal<EngineState>({ kind: 'empty' });
-export const answering = signal<{ conversation: string; note: string } | undefined>(undefined);
-export const notice = signal<string | undefined>(undefined);
+export const adapters = signal<Adapter[]>([]);
+export const measuring = signal(false); // the benchmark has the engine
 export const modelInfo = computed(() => (engine.value.kind === 'ready' ? engine.value.info : undefined));
 
 let carat: Carat | undefined;
-let last: { name: string; source: ModelSource } | undefined;
 let loading: AbortController | undefined;
-let stopping: AbortController | undefined;
 
 export const currentModel = (): Carat | undefined => carat;
 
-function explain(error: unknown): { message: string; remedy: string } {
+export function explain(error: unknown): { message: string; remedy: string } {
     return error instanceof CaratError ? { message: error.message, remedy: error.remedy } : { message: (error as Error).message ?? String(error), remedy: '' };
 }
+
+// --- the last model ---------------------------------------------------------------------------------------------------------------
+
+const lastKey = 'carat.model', loadingKey = 'carat.loading';
+
+function readLast(): Named | undefined {
+    try {
+        return JSON.parse(localStorage.getItem(lastKey) ?? 'null') as Named | null ?? undefined;
+    } catch {
+        return undefined;
+    }
+}
+
+function keep(key: string, value: string | undefined): void {
+    try {
+        if (value === undefined)
+            localStorage.removeItem(key);
+        else
+            localStorage.setItem(key, value);
+    } catch {
+        // Without storage the user chooses again.
+    }
+}
+
+export const last = signal<Named | undefined>(readLast());
+
+// A file lasts as long as the page; an address or a key of the store can be opened again later.
+function remember(model: Named): void {
+    last.value = model;
+    const lasting = typeof model.source === 'string' || (typeof model.source === 'object' && 'store' in model.source);
+    keep(lastKey, lasting ? JSON.stringify(model) : undefined);
+}
+
+// Loads what was loaded before the page was closed, if it is on this device. Not after a load that the page did not survive.
+export function resumeLast(): void {
+    const model = last.value;
+    const crashed = localStorage.getItem(loadingKey) !== null;
+    keep(loadingKey, undefined);
+    if (model === undefined || !settings.value.loadAtStart || typeof model.source === 'string')
+        return;
+    if (crashed)
+        say(`The page was closed while ${model.name} was loading. Perhaps it is too large for this device.`);
+    else
+        void loadModel(model.name, model.source);
+}
+
+// --- loading ----------------------------------------------------------------------------------------------------------------------
 
 // Loads a model in the place of the one there is. Resolves to true when it is ready.
 export async function loadModel(name: string, source: ModelSource): Promise<boolean> {
     await unloadModel();
-    last = { name, source };
-    loading = new AbortController();
+    const abort = loading = new AbortController();
     engine.value = { kind: 'loading', name, progress: undefined };
-    const { backend, threads, contextSize } = settings.value;
+    keep(loadingKey, name);
     try {
-        carat = await loadFitting(source, {
-            backend, contextSize, signal: loading.signal, ...(threads > 0 && { threads }),
-            onProgress: (progress) => { engine.value = { kind: 'loading', name, progress }; },
+        const loaded = await loadSomehow(source, {
+            backend: settings.value.backend, signal: abort.signal, ...(settings.value.threads > 0 && { threads: settings.value.threads }),
+            onProgress: (progress) => {
+                if (loading === abort)
+                    engine.value = { kind: 'loading', name, progress };
+            },
         });
-        engine.value = { kind: 'ready', name, info: carat.info };
+        if (abort.signal.aborted) {
+            await loaded.close();
+            throw abort.signal.reason;
+        }
+        carat = loaded;
+        remember({ name, source });
+        engine.value = { kind: 'ready', name, info: carat.info, context: Math.min(settings.value.contextSize, carat.info.contextLength) };
         return true;
     } catch (error) {
-        engine.value = loading.signal.aborted ? { kind: 'empty' } : { kind: 'failed', name, ...explain(error) };
+        if (loading === abort)
+            engine.value = abort.signal.aborted ? { kind: 'empty' } : { kind: 'failed', name, ...explain(error) };
         return false;
+    } finally {
+        keep(loadingKey, undefined);
     }
 }
 
-// A context that the model was not trained for is refused: then the model's own limit is taken.
-async function loadFitting(source: ModelSource, options: NonNullable<Parameters<typeof Carat.load>[1]>): Promise<Carat> {
-    const model = await Carat.load(source, options);
-    if (options.contextSize === undefined || options.contextSize <= model.info.contextLength)
-        return model;
-    await model.close();
-    return Carat.load(source, { ...options, contextSize: model.info.contextLength });
+// A context that the model was not trained for is refused: then the model's own limit is taken. Where the store has no room for
+// a model that could be kept, it is used from the network.
+async function loadSomehow(source: ModelSource, options: LoadOptions): Promise<Carat> {
+    const { contextSize } = settings.value;
+    const wanted = contextSize === defaults.contextSize ? options : { ...options, contextSize }; // the default fits itself to the model
+    try {
+        const model = await Carat.load(source, wanted);
+        if (wanted.contextSize === undefined || contextSize <= model.info.contextLength)
+            return model;
+        await model.close();
+        return await Carat.load(source, { ...options, contextSize: model.info.contextLength });
+    } catch (error) {
+        if (!(error instanceof CaratError) || error.code !== 'quota' || typeof source !== 'object' || !('url' in source) || !('store' in source))
+            throw error;
+        say('The browser has no room to keep this model; it comes from the network each time.');
+        return loadSomehow(String(source.url), options);
+    }
+}
+
+export function reload(): Promise<boolean> {
+    return last.value === undefined ? Promise.resolve(false) : loadModel(last.value.name, last.value.source);
 }
 
 export function cancelLoading(): void {
     loading?.abort();
 }
 
+// An answer under way ends with what it has.
 export async function unloadModel(): Promise<void> {
-    stop();
     loading?.abort();
     const old = carat;
     carat = undefined;
+    adapters.value = [];
     engine.value = { kind: 'empty' };
     await old?.close();
 }
 
-export function stop(): void {
-    stopping?.abort();
-}
+// --- adapters ---------------------------------------------------------------------------------------------------------------------
 
-// --- answering ------------------------------------------------------------------------------------------------------------------
-
-function contentOf(message: Message): string | ContentPart[] {
-    if (message.attachments === undefined || message.attachments.length === 0)
-        return message.text;
-    const media = message.attachments.map((a): ContentPart => (a.kind === 'image' ? { type: 'image', image: a.blob } : { type: 'audio', audio: a.blob }));
-    return [...media, { type: 'text', text: message.text }];
-}
-
-function requestMessages(conversation: Conversation, messages: Message[]): ChatMessage[] {
-    const system: ChatMessage[] = conversation.system.trim() === '' ? [] : [{ role: 'system', content: conversation.system }];
-    return [...system, ...messages.map((m): ChatMessage => ({ role: m.role, content: contentOf(m) }))];
-}
-
-async function keepAwake(): Promise<{ release(): Promise<void> } | undefined> {
-    return navigator.wakeLock?.request('screen').catch(() => undefined);
-}
-
-// Writes an answer to the conversation's last message; `continued`: goes on with an answer that was cut.
-export async function answer(conversation: Conversation, continued = false): Promise<void> {
-    if (carat === undefined || answering.value !== undefined)
+// Adds a LoRA adapter: a GGUF or safetensors file; PEFT's safetensors come with their adapter_config.json.
+export async function addAdapter(files: File[], scale: number): Promise<void> {
+    const config = files.find((file) => file.name.endsWith('.json'));
+    const file = files.find((f) => f !== config);
+    if (file === undefined || carat === undefined) {
+        say('Choose a .gguf or .safetensors file (and its adapter_config.json).');
         return;
-    const before = continued ? conversation.messages.slice(0, -1) : conversation.messages;
-    const cut = continued ? conversation.messages.at(-1) : undefined;
-    const reply: Message = { id: cut?.id ?? newId(), role: 'assistant', text: cut?.text ?? '', reasoning: cut?.reasoning ?? '' };
-    const show = (save: boolean) => updateConversation(conversation.id, { messages: [...before, { ...reply }] }, save);
-    stopping = new AbortController();
-    answering.value = { conversation: conversation.id, note: 'Reading' };
-    show(false);
-    const lock = await keepAwake();
+    }
     try {
-        await stream(requestMessages(conversation, continued ? conversation.messages : before), continued, reply, conversation.id, () => show(false));
+        const weights = await carat.loadAdapter(file, { scale, ...(config !== undefined && { config: await config.text() }) });
+        adapters.value = [...adapters.value, { name: file.name, weights }];
     } catch (error) {
-        reply.cut = true;
-        if (!stopping.signal.aborted)
-            await recover(error);
-    } finally {
-        await lock?.release();
-        answering.value = undefined;
-        show(true);
+        const { message, remedy } = explain(error);
+        say(`${file.name} was not added: ${message}. ${remedy}`);
     }
 }
 
-async function stream(messages: ChatMessage[], continued: boolean, reply: Message, conversation: string, show: () => void): Promise<void> {
-    const { temperature, top_k, top_p, min_p, repetition_penalty, max_tokens, thinking } = settings.value;
-    const chunks = await carat!.chat.completions.create({
-        messages, stream: true, temperature, top_k, top_p, min_p, repetition_penalty, reasoning: thinking && !continued,
-        seed: crypto.getRandomValues(new Uint32Array(1))[0]!, ...(max_tokens > 0 && { max_tokens }), ...(continued && { continue_final_message: true }),
-    }, { signal: stopping!.signal });
-    let shownAt = 0;
-    for await (const chunk of chunks) {
-        const choice = chunk.choices[0];
-        reply.text += choice?.delta.content ?? '';
-        reply.reasoning = (reply.reasoning ?? '') + (choice?.delta.reasoning_content ?? '');
-        for (const call of choice?.delta.tool_calls ?? [])
-            reply.calls = [...(reply.calls ?? []), { name: call.function.name, arguments: call.function.arguments }];
-        const percent = (p: { done: number; total: number }) => `${Math.round(100 * p.done / Math.max(1, p.total))} %`;
-        if (chunk.encoding_progress !== undefined)
-            answering.value = { conversation, note: `Looking and listening, ${percent(chunk.encoding_progress)}` };
-        else if (chunk.prompt_progress !== undefined)
-            answering.value = { conversation, note: `Reading, ${percent(chunk.prompt_progress)}` };
-        else if (reply.text !== '' || reply.reasoning !== '')
-            answering.value = { conversation, note: reply.text === '' ? 'Thinking' : 'Answering' };
-        if (choice?.finish_reason === 'length' || choice?.finish_reason === 'cancelled')
-            reply.cut = true;
-        if (chunk.timings !== undefined && chunk.usage !== undefined)
-            reply.stats = statsOf(chunk.usage, chunk.timings);
-        if (performance.now() - shownAt > 30) { // one repaint for several tokens
-            shownAt = performance.now();
-            show();
-        }
-    }
-}
-
-function statsOf(usage: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details: { cached_tokens: number } }, timings: { predicted_per_second: number }): Stats {
-    return {
-        tokens: usage.completion_tokens, tokensPerSecond: timings.predicted_per_second, promptTokens: usage.prompt_tokens,
-        cachedTokens: usage.prompt_tokens_details.cached_tokens, contextUsed: usage.prompt_tokens + usage.completion_tokens,
-    };
-}
-
-// The conversation is the page's, not the device's: a lost device costs a reload of the model.
-async function recover(error: unknown): Promise<void> {
-    const { message, remedy } = explain(error);
-    notice.value = `${message}. ${remedy}`;
-    if (error instanceof CaratError && (error.code === 'device_lost' || error.code === 'closed') && last !== undefined) {
-        notice.value = 'The graphics device was lost. The model is being loaded again; the conversation is kept.';
-        if (await loadModel(last.name, last.source))
-            notice.value = 'The graphics device was lost and the model was loaded again. Press Regenerate or Continue to go on.';
-    }
-}
-
-// Adds the user's message and answers it.
-export async function send(conversation: Conversation, message: Omit<Message, 'id' | 'role'>): Promise<void> {
-    const messages: Message[] = [...conversation.messages, { ...message, id: newId(), role: 'user' }];
-    const title = conversation.messages.length === 0 ? titleFrom(message.text || message.attachments?.[0]?.name || '') : conversation.title;
-    updateConversation(conversation.id, { messages, title });
-    await answer({ ...conversation, messages, title });
+export async function removeAdapters(): Promise<void> {
+    await carat?.clearAdapters();
+    adapters.value = [];
 }

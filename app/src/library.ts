@@ -2,12 +2,13 @@
 
 import { signal } from '@preact/signals';
 import { CaratError, Models, type StoredModel, type StoreProgress, type StoreUsage } from 'carat-web';
+import { demoKey, isDemo } from './demo';
 
 export interface ServerModel { name: string; size: number; digest?: string }
 
 export const stored = signal<StoredModel[]>([]);
 export const usage = signal<StoreUsage | undefined>(undefined);
-export const transfers = signal<Record<string, StoreProgress>>({});
+export const transfers = signal<Record<string, { label: string; progress: StoreProgress | undefined }>>({}); // by key
 export const served = signal<ServerModel[]>([]);
 export const libraryError = signal<string | undefined>(undefined);
 
@@ -28,7 +29,11 @@ function say(error: unknown): void {
 export async function refreshLibrary(): Promise<void> {
     try {
         const opened = await store();
-        [stored.value, usage.value] = await Promise.all([opened.list(), opened.usage()]);
+        const [all, used] = await Promise.all([opened.list(), opened.usage()]);
+        stored.value = all.filter((model) => !isDemo(model.key));
+        usage.value = used;
+        for (const model of all.filter((m) => isDemo(m.key) && m.key !== demoKey)) // of an earlier release
+            await opened.delete(model.key);
     } catch (error) {
         say(error);
     }
@@ -41,12 +46,13 @@ export async function refreshServed(): Promise<void> {
     served.value = list.models;
 }
 
-async function transfer(key: string, run: (opened: Models, signal: AbortSignal, onProgress: (p: StoreProgress) => void) => Promise<unknown>): Promise<boolean> {
+async function transfer(key: string, label: string, run: (opened: Models, signal: AbortSignal, onProgress: (p: StoreProgress) => void) => Promise<unknown>): Promise<boolean> {
     const abort = new AbortController();
     aborts.set(key, abort);
     libraryError.value = undefined;
+    transfers.value = { ...transfers.value, [key]: { label, progress: undefined } };
     try {
-        await run(await store(), abort.signal, (progress) => { transfers.value = { ...transfers.value, [key]: progress }; });
+        await run(await store(), abort.signal, (progress) => { transfers.value = { ...transfers.value, [key]: { label, progress } }; });
         return true;
     } catch (error) {
         say(error);
@@ -61,11 +67,11 @@ async function transfer(key: string, run: (opened: Models, signal: AbortSignal, 
 
 // Downloads, or goes on with a download that was paused.
 export function download(url: string, label: string, key = url, sha256?: string): Promise<boolean> {
-    return transfer(key, (opened, signal, onProgress) => opened.download(url, { key, label, signal, onProgress, ...(sha256 !== undefined && { sha256 }) }));
+    return transfer(key, label, (opened, signal, onProgress) => opened.download(url, { key, label, signal, onProgress, ...(sha256 !== undefined && { sha256 }) }));
 }
 
 export function importFile(file: File): Promise<boolean> {
-    return transfer(file.name, (opened, signal, onProgress) => opened.import(file, { key: file.name, label: file.name, signal, onProgress }));
+    return transfer(file.name, file.name, (opened, signal, onProgress) => opened.import(file, { key: file.name, label: file.name, signal, onProgress }));
 }
 
 export function pause(key: string): void {

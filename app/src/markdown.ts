@@ -16,3 +16,8 @@ DOMPurify.addHook('afterSanitizeAttributes', (node) => {
 export function renderMarkdown(text: string): string {
     return DOMPurify.sanitize(marked.parse(text) as string, { FORBID_TAGS: ['img', 'style', 'form', 'input', 'iframe', 'video', 'audio'], FORBID_ATTR: ['style'] });
 }
+
+// The text cut between its top-level blocks, so that each is rendered by itself.
+export function blocksOf(text: string): string[] {
+    return marked.lexer(text).map((token) => token.raw);
+}

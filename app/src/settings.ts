@@ -15,12 +15,16 @@ export interface Settings {
     max_tokens: number;    // 0: until the context is full
     thinking: boolean;
     imageTokens: number;   // budget for each image
+    pauseHidden: boolean;  // answers wait while the page is hidden
+    loadAtStart: boolean;  // the model that was used last
 }
 
 // Sampling as Gemma 4's makers recommend it.
 export const defaults: Settings = {
     theme: 'system', backend: 'auto', threads: 0, contextSize: 4096,
     temperature: 1, top_k: 64, top_p: 0.95, min_p: 0, repetition_penalty: 1, max_tokens: 0, thinking: false, imageTokens: 280,
+    pauseHidden: typeof matchMedia === 'function' && matchMedia('(pointer: coarse)').matches, // phones take the device away
+    loadAtStart: true,
 };
 
 const key = 'carat.settings';

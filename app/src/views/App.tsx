@@ -2,9 +2,10 @@
 
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { stop } from '../engine';
+import { stop } from '../answer';
 import { Bench } from './Bench';
 import { Chat } from './Chat';
+import { DropTarget } from './DropTarget';
 import { Library } from './Library';
 import { Notice } from './Notice';
 import { SettingsPage } from './SettingsPage';
@@ -12,6 +13,7 @@ import { Sidebar } from './Sidebar';
 
 export type Page = 'chat' | 'models' | 'settings' | 'bench';
 const pages: readonly Page[] = ['chat', 'models', 'settings', 'bench'];
+const titles: Record<Page, string> = { chat: 'carat', models: 'Models · carat', settings: 'Settings · carat', bench: 'Benchmark · carat' };
 
 const fromAddress = (): Page => pages.find((page) => `#${page}` === location.hash) ?? 'chat';
 
@@ -23,18 +25,30 @@ export function go(to: Page): void {
     menuOpen.value = false;
 }
 
+// Closing gives the focus back to the button that opened it.
+export function closeMenu(): void {
+    menuOpen.value = false;
+    document.getElementById('menu-button')?.focus();
+}
+
 function onKey(event: KeyboardEvent): void {
-    if (event.key !== 'Escape')
+    if (event.key !== 'Escape' || event.defaultPrevented)
         return;
     if (menuOpen.value)
-        menuOpen.value = false;
+        closeMenu();
     else
         stop();
 }
 
+function onHash(): void {
+    page.value = fromAddress();
+    document.title = titles[page.value];
+    document.getElementById('main')?.focus();
+}
+
 export function App() {
     useEffect(() => {
-        const onHash = () => { page.value = fromAddress(); };
+        document.title = titles[page.value];
         addEventListener('hashchange', onHash);
         addEventListener('keydown', onKey);
         return () => {
@@ -46,13 +60,14 @@ export function App() {
         <div class="frame">
             <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
             <Sidebar />
-            <main id="main" tabIndex={-1}>
-                <Notice />
+            <main id="main" tabIndex={-1} inert={menuOpen.value}>
                 {page.value === 'chat' && <Chat />}
                 {page.value === 'models' && <Library />}
                 {page.value === 'settings' && <SettingsPage />}
                 {page.value === 'bench' && <Bench />}
             </main>
+            <Notice />
+            <DropTarget />
         </div>
     );
 }

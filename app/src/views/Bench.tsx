@@ -1,7 +1,9 @@
 // Bench.tsx: tokens per second on this device, as the command line prints them.
 
 import { signal } from '@preact/signals';
-import { currentModel, modelInfo } from '../engine';
+import { answering } from '../answer';
+import { copyText } from '../clipboard';
+import { currentModel, measuring, modelInfo } from '../engine';
 
 interface Row { test: string; rate: number; spread: number; dispatches: number }
 
@@ -46,6 +48,7 @@ async function measure(prompt: number, generate: number, signal: AbortSignal): P
 async function run(): Promise<void> {
     const abort = new AbortController();
     running.value = abort;
+    measuring.value = true;
     rows.value = [];
     problem.value = undefined;
     try {
@@ -56,6 +59,7 @@ async function run(): Promise<void> {
             problem.value = (error as Error).message;
     } finally {
         running.value = undefined;
+        measuring.value = false;
     }
 }
 
@@ -73,9 +77,9 @@ export function Bench() {
             <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg), three times each. The result stays here unless you copy it.</p>
             {info === undefined ? <p>Load a model first.</p> : <p class="hint">{info.name}, {info.quantization}, {info.backend === 'webgpu' ? 'graphics' : `${info.threads} threads`}: {info.device}</p>}
             <div class="actions">
-                {running.value === undefined ? <button type="button" class="primary" disabled={info === undefined} onClick={() => void run()}>Measure</button>
+                {running.value === undefined ? <button type="button" class="primary" disabled={info === undefined || answering.value !== undefined} onClick={() => void run()}>Measure</button>
                     : <button type="button" onClick={() => running.value?.abort()}>Stop</button>}
-                {rows.value.length > 0 && <button type="button" onClick={() => void navigator.clipboard.writeText(asText())}>Copy</button>}
+                {rows.value.length > 0 && <button type="button" onClick={() => void copyText(asText())}>Copy</button>}
             </div>
             {problem.value !== undefined && <p class="error" role="alert">{problem.value}</p>}
             <table aria-busy={running.value !== undefined}>

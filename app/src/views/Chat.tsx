@@ -3,9 +3,10 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { createConversation, openConversation, openId, conversations, updateConversation, type Conversation } from '../conversations';
-import { answer, answering, engine, modelInfo } from '../engine';
-import { settings } from '../settings';
+import { answer, answering } from '../answer';
+import { engine } from '../engine';
 import { Composer } from './Composer';
+import { LoadAgain } from './LoadState';
 import { MessageView } from './MessageView';
 import { Welcome } from './Welcome';
 
@@ -23,9 +24,9 @@ function SystemPrompt({ conversation }: { conversation: Conversation }) {
 
 function ContextUse({ conversation }: { conversation: Conversation }) {
     const stats = conversation.messages.findLast((m) => m.stats !== undefined)?.stats;
-    const size = Math.min(settings.value.contextSize, modelInfo.value?.contextLength ?? Infinity);
-    if (stats === undefined || modelInfo.value === undefined)
+    if (stats === undefined || engine.value.kind !== 'ready')
         return null;
+    const size = engine.value.context;
     return (
         <p class="context">
             <meter min={0} max={size} high={size * 0.85} value={stats.contextUsed} aria-label="Context in use" />
@@ -56,17 +57,17 @@ function Messages({ conversation }: { conversation: Conversation }) {
     const busy = answering.value?.conversation === conversation.id;
     const unanswered = last?.role === 'user' && !busy;
     return (
-        <div class="messages" ref={list} onScroll={onScroll} role="log" aria-label="Conversation" aria-busy={busy} tabIndex={0}>
+        <div class="messages" ref={list} onScroll={onScroll} role="region" aria-label="Messages" aria-busy={busy} tabIndex={0}>
             <div class="column">
                 <SystemPrompt conversation={conversation} />
                 {conversation.messages.map((message, i) => (
                     <MessageView key={message.id} message={message} conversation={conversation} index={i} isLast={i === conversation.messages.length - 1} />
                 ))}
                 {conversation.messages.length === 0 && <p class="hint">Ask something. Nothing you write leaves this device.</p>}
-                {unanswered && modelInfo.value !== undefined && (
+                {unanswered && engine.value.kind === 'ready' && (
                     <p><button type="button" onClick={() => void answer(conversation)}>Answer</button></p>
                 )}
-                {busy && <p class="working" role="status"><span class="spinner" aria-hidden="true" />{answering.value?.note}</p>}
+                {busy && <p class="working"><span class="spinner" aria-hidden="true" />{answering.value?.note}</p>}
                 <ContextUse conversation={conversation} />
             </div>
         </div>
@@ -81,10 +82,10 @@ export function Chat() {
     const conversation = openConversation.value;
     if (conversation === undefined)
         return null;
-    const needsModel = engine.value.kind !== 'ready';
+    const first = engine.value.kind !== 'ready' && conversation.messages.length === 0;
     return (
         <section class="chat" aria-label={conversation.title}>
-            {needsModel && conversation.messages.length === 0 ? <div class="messages"><Welcome /></div> : <Messages conversation={conversation} />}
+            {first ? <div class="messages"><Welcome /></div> : <><Messages conversation={conversation} /><LoadAgain /></>}
             <Composer conversation={conversation} />
         </section>
     );

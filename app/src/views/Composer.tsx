@@ -1,9 +1,11 @@
 // Composer.tsx: writing a message, with attachments and the microphone.
 
 import { signal } from '@preact/signals';
-import { useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { answering, send, stop } from '../answer';
 import { type Attachment, type Conversation } from '../conversations';
-import { answering, engine, modelInfo, notice, send, stop } from '../engine';
+import { engine, measuring, modelInfo } from '../engine';
+import { say } from '../notice';
 import { record, type Recording } from '../recorder';
 import { change, settings } from '../settings';
 
@@ -16,9 +18,9 @@ export function attach(files: Iterable<File>): void {
     for (const file of files) {
         const kind = file.type.startsWith('image/') ? 'image' : file.type.startsWith('audio/') || file.type.startsWith('video/') ? 'audio' : undefined;
         if (kind === undefined)
-            notice.value = `${file.name} is neither an image nor a sound.`;
+            say(`${file.name} is neither an image nor a sound.`);
         else if (kind === 'image' ? modelInfo.value?.hasVision === false : modelInfo.value?.hasAudio === false)
-            notice.value = `This model has no ${kind === 'image' ? 'eyes: it cannot look at images' : 'ears: it cannot listen to sounds'}. Load one that has, on the Models page.`;
+            say(`This model has no ${kind === 'image' ? 'eyes: it cannot look at images' : 'ears: it cannot listen to sounds'}. Load one that has, on the Models page.`);
         else
             attached.value = [...attached.value, { kind, name: file.name, blob: file }];
     }
@@ -30,7 +32,7 @@ async function toggleMicrophone(): Promise<void> {
         try {
             recording.value = await record();
         } catch (error) {
-            notice.value = `The microphone cannot be used: ${(error as Error).message}`;
+            say(`The microphone cannot be used: ${(error as Error).message}`);
         }
         return;
     }
@@ -38,11 +40,17 @@ async function toggleMicrophone(): Promise<void> {
     attached.value = [...attached.value, { kind: 'audio', name: 'Recording', blob: await running.stop() }];
 }
 
+function Thumbnail({ blob }: { blob: Blob }) {
+    const url = useMemo(() => URL.createObjectURL(blob), [blob]);
+    useEffect(() => () => URL.revokeObjectURL(url), [url]);
+    return <img class="thumbnail" src={url} alt="" width="32" height="32" />;
+}
+
 function Attached() {
     return (
         <ul class="attachments" aria-label="Attachments">
             {attached.value.map((a, i) => (
-                <li key={i}>{a.kind === 'image' ? '🖼' : '♪'} {a.name}
+                <li key={i}>{a.kind === 'image' ? <Thumbnail blob={a.blob} /> : 'Sound: '}{a.name}
                     <button type="button" class="quiet" aria-label={`Remove ${a.name}`}
                         onClick={() => { attached.value = attached.value.filter((_, j) => j !== i); }}>×</button>
                 </li>
@@ -56,7 +64,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     const picker = useRef<HTMLInputElement>(null);
     const info = modelInfo.value;
     const busy = answering.value !== undefined;
-    const canSend = info !== undefined && !busy && recording.value === undefined && (draft.value.trim() !== '' || attached.value.length > 0);
+    const canSend = info !== undefined && !busy && !measuring.value && recording.value === undefined && (draft.value.trim() !== '' || attached.value.length > 0);
     const submit = () => {
         if (!canSend)
             return;
@@ -81,8 +89,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     };
     const placeholder = info !== undefined ? 'Message' : engine.value.kind === 'loading' ? 'The model is loading' : 'Load a model first';
     return (
-        <form class="composer" onSubmit={(e) => { e.preventDefault(); submit(); }}
-            onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); attach(e.dataTransfer?.files ?? []); }}>
+        <form class="composer" onSubmit={(e) => { e.preventDefault(); submit(); }}>
             {attached.value.length > 0 && <Attached />}
             <textarea ref={box} rows={1} aria-label="Message" placeholder={placeholder} value={draft.value}
                 onInput={(e) => { draft.value = e.currentTarget.value; }} onKeyDown={onKey} onPaste={onPaste} />

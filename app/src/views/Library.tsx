@@ -3,10 +3,13 @@
 import { signal } from '@preact/signals';
 import type { StoredModel, StoreProgress } from 'carat-web';
 import { useEffect, useRef } from 'preact/hooks';
-import { cancelLoading, demoModel, engine, loadModel, unloadModel } from '../engine';
+import { demoBytes, demoName, demoSource } from '../demo';
+import { engine, loadModel, unloadModel } from '../engine';
 import { bytes, seconds } from '../format';
 import { blobUrl, download, importFile, libraryError, pause, refreshLibrary, refreshServed, remove, served, type ServerModel, stored, transfers, usage } from '../library';
+import { Adapters } from './Adapters';
 import { go } from './App';
+import { LoadFailure, Loading } from './LoadState';
 
 const address = signal('');
 
@@ -15,13 +18,35 @@ async function use(name: string, source: Parameters<typeof loadModel>[1]): Promi
         go('chat');
 }
 
-function TransferLine({ progress }: { progress: StoreProgress }) {
+function describe(progress: StoreProgress | undefined): string {
+    if (progress === undefined)
+        return 'Starting';
+    if (progress.phase === 'verify')
+        return 'Checking';
+    return `${bytes(progress.received)} of ${bytes(progress.total)}, ${bytes(progress.bytesPerSecond)}/s, ${seconds(progress.secondsLeft)} left`;
+}
+
+function TransferLine({ modelKey }: { modelKey: string }) {
+    const { label, progress } = transfers.value[modelKey]!;
     return (
-        <div class="transfer" role="status">
-            <progress aria-label={`Download of ${progress.key}`} value={progress.received} max={progress.total} />
-            <span>{progress.phase === 'verify' ? 'Checking' : `${bytes(progress.received)} of ${bytes(progress.total)}, ${bytes(progress.bytesPerSecond)}/s, ${seconds(progress.secondsLeft)} left`}</span>
-            <button type="button" onClick={() => pause(progress.key)}>Pause</button>
+        <div class="transfer">
+            <progress aria-label={`Download of ${label}`} {...(progress !== undefined && { value: progress.received, max: progress.total })} />
+            <span>{describe(progress)}</span>
+            <button type="button" onClick={() => pause(modelKey)}>Pause</button>
         </div>
+    );
+}
+
+const asked = signal<string | undefined>(undefined); // the model whose deletion waits for a second press
+
+function DeleteButton({ model }: { model: StoredModel }) {
+    if (asked.value !== model.key)
+        return <button type="button" class="danger" onClick={() => { asked.value = model.key; }}>Delete</button>;
+    return (
+        <>
+            <button type="button" class="danger" onClick={() => void remove(model.key)}>Delete {bytes(model.size)} now</button>
+            <button type="button" onClick={() => { asked.value = undefined; }}>Keep</button>
+        </>
     );
 }
 
@@ -31,13 +56,13 @@ function StoredLine({ model }: { model: StoredModel }) {
     return (
         <li class="model">
             <div><strong>{model.label}</strong> <span class="hint">{model.state === 'complete' ? bytes(model.size) : `${bytes(model.received)} of ${bytes(model.size)}`}</span></div>
-            {running !== undefined ? <TransferLine progress={running} /> : (
+            {running !== undefined ? <TransferLine modelKey={model.key} /> : (
                 <div class="actions">
                     {model.state === 'complete' && <button type="button" class="primary" disabled={loaded} onClick={() => void use(model.label, { store: model.key })}>{loaded ? 'In use' : 'Use'}</button>}
                     {model.state !== 'complete' && model.url !== null && (
                         <button type="button" onClick={() => void download(model.url!, model.label, model.key, model.sha256 ?? undefined)}>{model.state === 'broken' ? 'Download again' : 'Resume'}</button>
                     )}
-                    <button type="button" class="danger" onClick={() => void remove(model.key)}>Delete</button>
+                    <DeleteButton model={model} />
                 </div>
             )}
         </li>
@@ -65,15 +90,15 @@ function Current() {
     if (state.kind === 'empty')
         return <p>No model is loaded.</p>;
     if (state.kind === 'failed')
-        return <p class="error" role="alert">{state.name} could not be loaded: {state.message}. {state.remedy}</p>;
+        return <LoadFailure />;
     if (state.kind === 'loading')
-        return <p role="status">Loading {state.name} … <button type="button" onClick={cancelLoading}>Cancel</button></p>;
+        return <Loading />;
     const { info } = state;
     return (
         <div class="model">
             <div>
                 <strong>{state.name}</strong> <span class="hint">{info.quantization}, {(info.parameters / 1e6).toFixed(0)} million numbers, {bytes(info.weightBytes)} resident, on {info.device}</span>
-                <div class="hint">{[info.hasVision && 'sees', info.hasAudio && 'hears', `up to ${info.contextLength} positions`].filter((part) => part).join(', ')}</div>
+                <div class="hint">{[info.hasVision && 'sees', info.hasAudio && 'hears', `${state.context} positions of up to ${info.contextLength}`].filter((part) => part).join(', ')}</div>
             </div>
             <div class="actions"><button type="button" onClick={() => void unloadModel()}>Unload</button></div>
         </div>
@@ -81,7 +106,8 @@ function Current() {
 }
 
 function AddModel() {
-    const picker = useRef<HTMLInputElement>(null);
+    const opener = useRef<HTMLInputElement>(null);
+    const copier = useRef<HTMLInputElement>(null);
     const start = (keep: boolean) => {
         const url = address.value.trim();
         if (!URL.canParse(url)) {
@@ -91,21 +117,25 @@ function AddModel() {
         const name = decodeURIComponent(new URL(url).pathname.split('/').at(-1) ?? url);
         void (keep ? download(url, name) : use(name, url));
     };
-    const take = (files: FileList | null, keep: boolean) => {
-        const file = files?.[0];
+    const take = (input: HTMLInputElement, keep: boolean) => {
+        const file = input.files?.[0];
+        input.value = '';
         if (file !== undefined)
             void (keep ? importFile(file) : use(file.name, file));
     };
     return (
-        <div class="add" onDragOver={(e) => e.preventDefault()} onDrop={(e) => { e.preventDefault(); take(e.dataTransfer?.files ?? null, true); }}>
+        <div class="add">
             <form onSubmit={(e) => { e.preventDefault(); start(true); }}>
                 <label>Address of a GGUF file <input type="url" placeholder="https://" value={address.value} onInput={(e) => { address.value = e.currentTarget.value; }} /></label>
                 <div class="actions"><button type="submit">Download</button><button type="button" onClick={() => start(false)}>Use from there</button></div>
             </form>
-            <p>
-                <input ref={picker} type="file" class="hidden" accept=".gguf" tabIndex={-1} aria-label="Choose a GGUF file" onChange={(e) => { take(e.currentTarget.files, false); }} />
-                <button type="button" onClick={() => picker.current?.click()}>Open a file</button> or drop one here to copy it into the browser.
-            </p>
+            <div class="actions">
+                <input ref={opener} type="file" class="hidden" accept=".gguf" tabIndex={-1} aria-label="Choose a GGUF file to use" onChange={(e) => take(e.currentTarget, false)} />
+                <input ref={copier} type="file" class="hidden" accept=".gguf" tabIndex={-1} aria-label="Choose a GGUF file to keep" onChange={(e) => take(e.currentTarget, true)} />
+                <button type="button" onClick={() => copier.current?.click()}>Copy a file into the browser</button>
+                <button type="button" onClick={() => opener.current?.click()}>Use a file from where it is</button>
+            </div>
+            <p class="hint">Or drop a file anywhere to copy it.</p>
         </div>
     );
 }
@@ -115,21 +145,22 @@ export function Library() {
         void refreshLibrary();
         void refreshServed();
     }, []);
-    const waiting = Object.values(transfers.value).filter((t) => !stored.value.some((s) => s.key === t.key));
+    const waiting = Object.entries(transfers.value).filter(([key]) => !stored.value.some((s) => s.key === key));
     return (
         <section class="page" aria-labelledby="models-title">
             <h1 id="models-title">Models</h1>
             {libraryError.value !== undefined && <p class="error" role="alert">{libraryError.value}</p>}
             <h2>Loaded</h2>
             <Current />
+            {engine.value.kind === 'ready' && <Adapters />}
             <h2>On this device</h2>
             <ul class="models">
                 <li class="model">
-                    <div><strong>{demoModel.name}</strong> <span class="hint">15.8 MB, comes with the app: small talk, gems, sums, pictures, spoken words</span></div>
-                    <div class="actions"><button type="button" class="primary" onClick={() => void use(demoModel.name, demoModel.url)}>Use</button></div>
+                    <div><strong>{demoName}</strong> <span class="hint">{bytes(demoBytes)}, comes with the app: small talk, gems, sums, pictures, spoken words</span></div>
+                    <div class="actions"><button type="button" class="primary" disabled={engine.value.kind === 'ready' && engine.value.name === demoName} onClick={() => void use(demoName, demoSource)}>{engine.value.kind === 'ready' && engine.value.name === demoName ? 'In use' : 'Use'}</button></div>
                 </li>
                 {stored.value.map((model) => <StoredLine key={model.key} model={model} />)}
-                {waiting.map((t) => <li key={t.key} class="model"><strong>{t.key}</strong><TransferLine progress={t} /></li>)}
+                {waiting.map(([key, t]) => <li key={key} class="model"><strong>{t.label}</strong><TransferLine modelKey={key} /></li>)}
             </ul>
             {usage.value !== undefined && (
                 <p class="hint">Models take {bytes(usage.value.modelBytes)}; the browser gives this site {bytes(usage.value.quota)}.

@@ -2,9 +2,11 @@
 
 import { signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { updateConversation, type Attachment, type Conversation, type Message } from '../conversations';
-import { answer, answering, modelInfo } from '../engine';
-import { renderMarkdown } from '../markdown';
+import { answer, answering } from '../answer';
+import { copyText } from '../clipboard';
+import { updateConversation, type Attachment, type Conversation, type Message, type Stats } from '../conversations';
+import { measuring, modelInfo } from '../engine';
+import { blocksOf, renderMarkdown } from '../markdown';
 
 const editing = signal<string | undefined>(undefined);
 
@@ -16,8 +18,8 @@ function AttachmentView({ attachment }: { attachment: Attachment }) {
         : <audio class="attached" controls src={url} aria-label={attachment.name} />;
 }
 
-// Markdown with a Copy button in every code block.
-function Markdown({ text }: { text: string }) {
+// A paragraph, a list, a code block with its Copy button. While an answer grows only its last block is rendered again.
+function Block({ text }: { text: string }) {
     const box = useRef<HTMLDivElement>(null);
     const html = useMemo(() => renderMarkdown(text), [text]);
     useEffect(() => {
@@ -28,15 +30,19 @@ function Markdown({ text }: { text: string }) {
             button.className = 'copy';
             button.textContent = 'Copy';
             button.addEventListener('click', () => {
-                void navigator.clipboard.writeText(pre.querySelector('code')?.textContent ?? '').then(() => {
-                    button.textContent = 'Copied';
+                void copyText(pre.querySelector('code')?.textContent ?? '').then((done) => {
+                    button.textContent = done ? 'Copied' : 'Copy';
                     setTimeout(() => { button.textContent = 'Copy'; }, 1500);
                 });
             });
             pre.append(button);
         });
     }, [html]);
-    return <div class="markdown" ref={box} dangerouslySetInnerHTML={{ __html: html }} />;
+    return <div ref={box} dangerouslySetInnerHTML={{ __html: html }} />;
+}
+
+function Markdown({ text }: { text: string }) {
+    return <div class="markdown">{blocksOf(text).map((block, i) => <Block key={i} text={block} />)}</div>;
 }
 
 function Editor({ message, onDone }: { message: Message; onDone: (text: string | undefined) => void }) {
@@ -53,8 +59,14 @@ function Editor({ message, onDone }: { message: Message; onDone: (text: string |
     );
 }
 
+function StatsLine({ stats }: { stats: Stats }) {
+    return (
+        <span class="stats">{stats.tokens} tokens, {stats.tokensPerSecond.toFixed(1)} per second; {stats.promptTokens - stats.cachedTokens} read, {stats.cachedTokens} remembered</span>
+    );
+}
+
 function Actions({ message, conversation, index, isLast }: { message: Message; conversation: Conversation; index: number; isLast: boolean }) {
-    const ready = modelInfo.value !== undefined && answering.value === undefined;
+    const ready = modelInfo.value !== undefined && answering.value === undefined && !measuring.value;
     const restart = (n: number) => {
         const messages = conversation.messages.slice(0, n);
         updateConversation(conversation.id, { messages });
@@ -62,13 +74,13 @@ function Actions({ message, conversation, index, isLast }: { message: Message; c
     };
     return (
         <div class="actions">
-            <button type="button" class="quiet" onClick={() => void navigator.clipboard.writeText(message.text)}>Copy</button>
+            <button type="button" class="quiet" onClick={() => void copyText(message.text)}>Copy</button>
             {message.role === 'user' && <button type="button" class="quiet" disabled={!ready} onClick={() => { editing.value = message.id; }}>Edit</button>}
             {message.role === 'assistant' && <button type="button" class="quiet" disabled={!ready} onClick={() => restart(index)}>Regenerate</button>}
             {message.role === 'assistant' && isLast && message.cut && message.text !== '' && (
                 <button type="button" class="quiet" disabled={!ready} onClick={() => void answer(conversation, true)}>Continue</button>
             )}
-            {message.stats !== undefined && <span class="stats">{message.stats.tokens} tokens, {message.stats.tokensPerSecond.toFixed(1)} per second</span>}
+            {message.stats !== undefined && <StatsLine stats={message.stats} />}
         </div>
     );
 }

@@ -1,6 +1,7 @@
 // SettingsPage.tsx: sampling, context, backend, appearance.
 
-import { loadModel, engine, modelInfo, demoModel } from '../engine';
+import { engine, modelInfo, reload } from '../engine';
+import { bytes } from '../format';
 import { change, defaults, settings, type Settings } from '../settings';
 
 type NumberKey = { [K in keyof Settings]: Settings[K] extends number ? K : never }[keyof Settings];
@@ -19,15 +20,33 @@ function NumberField({ name, label, hint, min, max, step }: { name: NumberKey; l
     );
 }
 
-function Choice<K extends 'theme' | 'backend'>({ name, label, options }: { name: K; label: string; options: [Settings[K], string][] }) {
+function Switch({ name, label, hint }: { name: 'pauseHidden' | 'loadAtStart' | 'thinking'; label: string; hint: string }) {
     return (
         <div class="field">
             <label for={name}>{label}</label>
-            <select id={name} value={settings.value[name]} onChange={(e) => change({ [name]: e.currentTarget.value })}>
+            <input id={name} type="checkbox" checked={settings.value[name]} aria-describedby={`${name}-hint`} onChange={(e) => change({ [name]: e.currentTarget.checked })} />
+            <p class="hint" id={`${name}-hint`}>{hint}</p>
+        </div>
+    );
+}
+
+function Choice<K extends 'theme' | 'backend' | 'imageTokens'>({ name, label, options }: { name: K; label: string; options: [Settings[K], string][] }) {
+    return (
+        <div class="field">
+            <label for={name}>{label}</label>
+            <select id={name} value={settings.value[name]} onChange={(e) => change({ [name]: options.find(([value]) => String(value) === e.currentTarget.value)?.[0] ?? defaults[name] })}>
                 {options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
             </select>
         </div>
     );
+}
+
+// What the keys and values of the chosen context take, for the loaded model.
+function contextCost(): string {
+    const info = modelInfo.value as { kvBytes?: { fixed: number; perPosition: number } } | undefined;
+    if (info?.kvBytes === undefined)
+        return '';
+    return ` It takes ${bytes(info.kvBytes.fixed + info.kvBytes.perPosition * settings.value.contextSize)} of memory.`;
 }
 
 export function SettingsPage() {
@@ -42,13 +61,17 @@ export function SettingsPage() {
             <NumberField name="min_p" label="Min-p" hint="Tokens with at least this share of the largest probability; 0 is off." min={0} max={1} step={0.01} />
             <NumberField name="repetition_penalty" label="Repetition penalty" hint="Above 1 makes recent tokens less likely; 1 is off." min={0.5} max={2} step={0.05} />
             <NumberField name="max_tokens" label="Longest answer" hint="In tokens; 0 for as long as the context lasts." min={0} max={131072} step={1} />
-            <p><button type="button" onClick={() => change(defaults)}>Back to the defaults</button></p>
+            <Switch name="thinking" label="Think first" hint="Slower, and better at questions with several steps. The thought is shown folded." />
+            <Choice name="imageTokens" label="Detail of images" options={[[70, 'Lowest'], [140, 'Low'], [280, 'Normal'], [560, 'High'], [1120, 'Highest: small print']]} />
+            <Switch name="pauseHidden" label="Wait while hidden" hint="An answer pauses while you look at another page, and goes on when you come back. Phones need it." />
+            <p><button type="button" onClick={() => change({ ...defaults, theme: settings.value.theme })}>Back to the defaults</button></p>
             <h2>Model</h2>
             <Choice name="backend" label="Compute on" options={[['auto', 'Graphics device if there is one'], ['webgpu', 'Graphics device'], ['cpu', 'Processor']]} />
             <NumberField name="threads" label="Threads" hint="Of the processor; 0 for one per core." min={0} max={64} step={1} />
             <NumberField name="contextSize" label="Context" min={256} max={131072} step={256}
-                hint={`Positions the model can look back on.${limit !== undefined ? ` This model was trained for ${limit}.` : ''} E2B needs about 6 kB for each.`} />
-            {engine.value.kind === 'ready' && <p class="hint">Loading again makes these three take effect. <button type="button" onClick={() => void loadModel(demoModel.name, demoModel.url)} hidden={engine.value.name !== demoModel.name}>Load again</button></p>}
+                hint={`Positions the model can look back on.${limit !== undefined ? ` This model was trained for ${limit}.` : ''}${contextCost()}`} />
+            <Switch name="loadAtStart" label="Load at start" hint="The model that was used last, if it is kept on this device." />
+            <p class="actions"><button type="button" disabled={engine.value.kind !== 'ready'} onClick={() => void reload()}>Load again</button> <span class="hint">makes device, threads and context take effect.</span></p>
             <h2>Appearance</h2>
             <Choice name="theme" label="Colours" options={[['system', 'As the system'], ['light', 'Light'], ['dark', 'Dark']]} />
         </section>

@@ -1,30 +1,39 @@
 // Sidebar.tsx: conversations and pages.
 
 import { signal } from '@preact/signals';
-import { conversations, createConversation, deleteConversation, exportConversation, openId, updateConversation, type Conversation } from '../conversations';
-import { answering } from '../engine';
+import { answering } from '../answer';
+import { conversations, createConversation, deleteConversation, exportConversation, openId, restoreConversation, updateConversation, type Conversation } from '../conversations';
 import { day } from '../format';
-import { go, menuOpen, page, type Page } from './App';
+import { say } from '../notice';
+import { closeMenu, go, menuOpen, page, type Page } from './App';
 import { ModelBadge } from './ModelBadge';
 
 const search = signal('');
 const renaming = signal<string | undefined>(undefined);
+const actionsOf = signal<string | undefined>(undefined); // the conversation whose actions are shown
 
 function matches(conversation: Conversation, words: string): boolean {
     const text = `${conversation.title} ${conversation.messages.map((m) => m.text).join(' ')}`.toLowerCase();
     return words.toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
-function save(conversation: Conversation): void {
+async function save(conversation: Conversation): Promise<void> {
     const link = document.createElement('a');
-    link.href = URL.createObjectURL(exportConversation(conversation));
+    link.href = URL.createObjectURL(await exportConversation(conversation));
     link.download = `${conversation.title.replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation'}.json`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
+function discard(conversation: Conversation): void {
+    deleteConversation(conversation.id);
+    say(`“${conversation.title}” was deleted.`, { label: 'Undo', run: () => restoreConversation(conversation) });
+}
+
 function Title({ conversation }: { conversation: Conversation }) {
     const finish = (text: string) => {
+        if (renaming.value !== conversation.id) // given up with Escape
+            return;
         renaming.value = undefined;
         if (text.trim() !== '')
             updateConversation(conversation.id, { title: text.trim() });
@@ -36,7 +45,7 @@ function Title({ conversation }: { conversation: Conversation }) {
                 if (e.key === 'Enter')
                     finish(e.currentTarget.value);
                 if (e.key === 'Escape') {
-                    e.stopPropagation();
+                    e.preventDefault();
                     renaming.value = undefined;
                 }
             }} />
@@ -46,6 +55,7 @@ function Title({ conversation }: { conversation: Conversation }) {
 function Entry({ conversation }: { conversation: Conversation }) {
     const open = openId.value === conversation.id && page.value === 'chat';
     const busy = answering.value?.conversation === conversation.id;
+    const actions = actionsOf.value === conversation.id;
     if (renaming.value === conversation.id)
         return <li><Title conversation={conversation} /></li>;
     return (
@@ -55,25 +65,26 @@ function Entry({ conversation }: { conversation: Conversation }) {
                 <span class="entry-title">{conversation.title}</span>
                 <span class="entry-day">{busy ? 'answering' : day(conversation.changedAt)}</span>
             </button>
-            <details class="menu" onToggle={(e) => closeOthers(e.currentTarget)}>
-                <summary aria-label={`Actions for ${conversation.title}`}>⋯</summary>
-                <div class="menu-items">
+            <button type="button" class="quiet more" aria-label={`Actions for ${conversation.title}`} aria-expanded={actions}
+                onClick={() => { actionsOf.value = actions ? undefined : conversation.id; }}>⋯</button>
+            {actions && (
+                <div class="entry-actions">
                     <button type="button" onClick={() => { renaming.value = conversation.id; }}>Rename</button>
-                    <button type="button" onClick={() => save(conversation)}>Export</button>
-                    <button type="button" class="danger" disabled={busy} onClick={() => deleteConversation(conversation.id)}>Delete</button>
+                    <button type="button" onClick={() => void save(conversation)}>Export</button>
+                    <button type="button" class="danger" disabled={busy} onClick={() => discard(conversation)}>Delete</button>
                 </div>
-            </details>
+            )}
         </li>
     );
 }
 
-function closeOthers(menu: HTMLDetailsElement): void {
-    if (menu.open)
-        document.querySelectorAll<HTMLDetailsElement>('details.menu[open]').forEach((other) => { other.open = other === menu; });
-}
-
 function PageLink({ to, children }: { to: Page; children: string }) {
     return <a href={`#${to}`} aria-current={page.value === to ? 'page' : undefined} onClick={() => { menuOpen.value = false; }}>{children}</a>;
+}
+
+function openMenu(): void {
+    menuOpen.value = true;
+    requestAnimationFrame(() => document.querySelector<HTMLElement>('#sidebar button')?.focus());
 }
 
 export function Sidebar() {
@@ -82,8 +93,8 @@ export function Sidebar() {
     return (
         <>
             <header class="bar">
-                <button type="button" class="quiet menu-button" aria-expanded={menuOpen.value} aria-controls="sidebar"
-                    onClick={() => { menuOpen.value = !menuOpen.value; }}>☰<span class="hidden">Menu</span></button>
+                <button id="menu-button" type="button" class="quiet menu-button" aria-label="Menu" aria-expanded={menuOpen.value} aria-controls="sidebar"
+                    onClick={openMenu}>☰</button>
                 <ModelBadge />
             </header>
             <nav id="sidebar" class={menuOpen.value ? 'sidebar shown' : 'sidebar'} aria-label="Conversations and pages">
@@ -99,7 +110,7 @@ export function Sidebar() {
                     <PageLink to="bench">Benchmark</PageLink>
                 </div>
             </nav>
-            {menuOpen.value && <div class="shade" onClick={() => { menuOpen.value = false; }} />}
+            {menuOpen.value && <div class="shade" onClick={closeMenu} />}
         </>
     );
 }

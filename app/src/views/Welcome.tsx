@@ -3,35 +3,44 @@
 import { signal } from '@preact/signals';
 import { type Capabilities, probe } from 'carat-web';
 import { useEffect } from 'preact/hooks';
-import { cancelLoading, demoModel, engine, loadModel } from '../engine';
+import { demoBytes, demoName, demoSource } from '../demo';
+import { engine, loadModel } from '../engine';
 import { bytes } from '../format';
 import { refreshLibrary, stored } from '../library';
 import { go } from './App';
+import { LoadFailure, Loading } from './LoadState';
+import { SelfTest } from './SelfTest';
 
 const capabilities = signal<Capabilities | undefined>(undefined);
 
-function Abilities({ found }: { found: Capabilities }) {
-    const gpu = found.webgpu.available ? `Graphics: ${found.webgpu.name || 'yes'}` : 'No graphics device';
-    const threads = `Processor: ${found.wasm.threadCount} thread${found.wasm.threadCount === 1 ? '' : 's'}`;
-    const room = found.storage.quota > 0 ? `Room for models: ${bytes(found.storage.quota - found.storage.usage)}` : 'No storage for models';
+function Abilities({ found }: { found: Capabilities | undefined }) {
+    if (found === undefined)
+        return <div class="abilities"><p class="hint" role="status">Looking at what this browser can do …</p></div>;
+    const { webgpu, wasm, storage, problems, usable } = found;
     return (
-        <>
-            <ul class="abilities"><li>{gpu}</li><li>{threads}</li><li>{room}</li></ul>
-            {found.problems.length > 0 && <ul class="problems">{found.problems.map((p) => <li key={p}>{p}</li>)}</ul>}
-        </>
+        <div class="abilities">
+            <p role="status"><strong>{usable ? 'This browser can run it.' : 'This browser cannot run it.'}</strong></p>
+            <dl>
+                <dt>Graphics</dt><dd>{webgpu.available ? <>{webgpu.name || 'WebGPU'}. <SelfTest device={webgpu.name} /></> : 'No device'}</dd>
+                <dt>Processor</dt><dd>{wasm.threadCount} {wasm.threadCount === 1 ? 'thread' : 'threads'}</dd>
+                <dt>Room</dt><dd>{storage.quota > 0 ? `${bytes(storage.quota - storage.usage)} for models` : 'None for models'}</dd>
+            </dl>
+            {problems.length > 0 && <ul class="problems">{problems.map((p) => <li key={p}>{p}</li>)}</ul>}
+        </div>
     );
 }
 
-function Loading() {
-    const state = engine.value;
-    if (state.kind !== 'loading')
-        return null;
-    const { progress } = state;
+function Choices({ usable }: { usable: boolean }) {
+    const complete = stored.value.filter((model) => model.state === 'complete');
     return (
-        <div class="loading" role="status">
-            <p>Loading {state.name}{progress !== undefined && progress.total > 0 && `: ${bytes(progress.done)} of ${bytes(progress.total)}`}</p>
-            <progress aria-label={`Loading ${state.name}`} {...(progress !== undefined && progress.total > 0 && { value: progress.done, max: progress.total })} />
-            <button type="button" onClick={cancelLoading}>Cancel</button>
+        <div class="choices">
+            <button type="button" class="primary" disabled={!usable} onClick={() => void loadModel(demoName, demoSource)}>
+                Start with the small demo model ({bytes(demoBytes)})
+            </button>
+            {complete.map((model) => (
+                <button key={model.key} type="button" disabled={!usable} onClick={() => void loadModel(model.label, { store: model.key })}>Use {model.label} ({bytes(model.size)})</button>
+            ))}
+            <button type="button" onClick={() => go('models')}>Choose another model</button>
         </div>
     );
 }
@@ -42,25 +51,13 @@ export function Welcome() {
         void refreshLibrary();
     }, []);
     const found = capabilities.value;
-    const state = engine.value;
-    const complete = stored.value.filter((model) => model.state === 'complete');
     return (
         <div class="welcome">
             <h1>Gemma 4, on this device</h1>
             <p>The model runs in this page. What you type, show or say stays here.</p>
-            {found === undefined ? <p class="hint" role="status">Looking at what this browser can do …</p> : <Abilities found={found} />}
-            {state.kind === 'failed' && <p class="error" role="alert">{state.name} could not be loaded: {state.message}. {state.remedy}</p>}
-            {state.kind === 'loading' ? <Loading /> : (
-                <div class="choices">
-                    <button type="button" class="primary" disabled={found !== undefined && !found.usable} onClick={() => void loadModel(demoModel.name, demoModel.url)}>
-                        Start with the small demo model (16 MB)
-                    </button>
-                    {complete.map((model) => (
-                        <button key={model.key} type="button" onClick={() => void loadModel(model.label, { store: model.key })}>Use {model.label} ({bytes(model.size)})</button>
-                    ))}
-                    <button type="button" onClick={() => go('models')}>Choose another model</button>
-                </div>
-            )}
+            <Abilities found={found} />
+            <LoadFailure />
+            {engine.value.kind === 'loading' ? <Loading /> : <Choices usable={found?.usable !== false} />}
         </div>
     );
 }
