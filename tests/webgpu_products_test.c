@@ -71,6 +71,7 @@ static void long_rows_multiply(void **state)
     check_project(GGUF_TYPE_Q8_0, 2048, 33, 1);
     check_project(GGUF_TYPE_Q5_0, 352, 33, 1);
     check_project(GGUF_TYPE_Q8_0, 96, 33, 7);
+    check_project(GGUF_TYPE_Q4_K, 1536, 70, 9); // columns dealt to several workgroups
 }
 
 static void every_type_embeds_rows(void **state)

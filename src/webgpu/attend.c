@@ -58,23 +58,35 @@ static uint32_t most_keys(const struct attention *a, uint32_t n_rows)
     return a->window > 0 && window < n ? window : n;
 }
 
+// Query heads that one workgroup takes: as many as share a key head and fit workgroup memory.
+static uint32_t heads_of_group(const struct attention *a)
+{
+    uint32_t n = (uint32_t)(a->n_heads / a->n_kv_heads), most = 2048 / (uint32_t)a->head_dim;
+    most = most < 8 ? most : 8;
+    for (uint32_t heads = most; heads > 1; heads--)
+        if (n % heads == 0)
+            return heads;
+    return 1;
+}
+
 static struct gpu_pipeline *attend_kernel(struct webgpu *gpu, const struct attention *a, bool in_pieces)
 {
     bool has_last = a->last_key.buffer != NULL;
-    uint64_t key = head_key(KERNEL_ATTEND, a, in_pieces | has_last << 1);
+    uint32_t n_heads = heads_of_group(a);
+    uint64_t key = head_key(KERNEL_ATTEND, a, in_pieces | has_last << 1 | n_heads << 2);
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d OWN=%d KV_F32=%d KV_WORD=%s PIECES=%d MAX_PIECES=%d LAST_KEY=%d", a->head_dim,
-        (a->head_dim / 2 + 127) / 128, a->kv->is_f32, a->kv->is_f32 ? "f32" : "u32", in_pieces, MAX_PIECES, has_last);
+    snprintf(definitions, sizeof definitions, "HD=%d HB=%u OWN=%d KV_F32=%d PIECES=%d LAST_KEY=%d", a->head_dim,
+        n_heads, (a->head_dim / 2 + 127) / 128, a->kv->is_f32, in_pieces, has_last);
     return webgpu_kernel(gpu, key, "attend", definitions);
 }
 
 // How many keys one workgroup takes: enough workgroups to fill the device, pieces no shorter than they are worth.
 static uint32_t piece_length(const struct attention *a, uint32_t n_rows, uint32_t n_keys)
 {
-    uint32_t groups = (uint32_t)a->n_heads * n_rows;
+    uint32_t groups = (uint32_t)a->n_heads / heads_of_group(a) * n_rows;
     uint32_t wanted = groups >= 512 ? 1 : 512 / groups;
     wanted = wanted < MAX_PIECES ? wanted : MAX_PIECES;
     uint32_t length = divide_up(n_keys, wanted);
@@ -89,7 +101,7 @@ static int bind_results(
     bindings[0] = webgpu_tensor(out);
     if (n_pieces == 1)
         return 1;
-    uint64_t n_marks = (uint64_t)out.n_rows * (uint64_t)a->n_heads * MAX_PIECES;
+    uint64_t n_marks = (uint64_t)out.n_rows * (uint64_t)a->n_heads * n_pieces;
     bindings[0] = webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * (uint64_t)a->head_dim * 4);
     bindings[1] = webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8);
     return bindings[0].buffer != NULL && bindings[1].buffer != NULL ? 2 : 0;
@@ -122,8 +134,8 @@ static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attentio
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d MAX_PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
-        in_pieces, MAX_PIECES, a->writes_kv);
+    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
+        in_pieces, a->writes_kv);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 
@@ -142,10 +154,10 @@ static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct atten
     if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)
         return;
     struct {
-        uint32_t n_heads, n_kv_heads, v_first, q_norm_at, k_norm_at, position, low, capacity, piece;
+        uint32_t n_heads, n_kv_heads, v_first, q_norm_at, k_norm_at, position, low, capacity, piece, n_pieces;
         float eps;
     } p = {n_heads, n_kv, (n_heads + (a->v_is_k ? 0 : n_kv)) * (uint32_t)a->head_dim, webgpu_vector_at(a->q_norm),
-        webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, a->eps};
+        webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, n_pieces, a->eps};
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, 1, n_pieces);
     leave_pieces(gpu, a, n_pieces, out);
 }
@@ -160,16 +172,16 @@ static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct atte
     uint32_t n_pieces = divide_up(n_keys, piece);
     struct gpu_pipeline *kernel = attend_kernel(gpu, a, n_pieces > 1);
     struct {
-        uint32_t n_heads, n_kv_heads, qkv_cols, first_position, n_rows, window, capacity, piece;
+        uint32_t n_heads, n_kv_heads, qkv_cols, first_position, n_rows, window, capacity, piece, n_pieces;
     } p = {n_heads, (uint32_t)a->n_kv_heads, (uint32_t)qkv.n_cols, (uint32_t)a->first_position, n_rows, (uint32_t)a->window,
-        (uint32_t)a->kv->capacity, piece};
+        (uint32_t)a->kv->capacity, piece, n_pieces};
     struct gpu_binding bindings[6] = {webgpu_tensor(qkv), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
     int n = bind_results(gpu, a, n_pieces, out, &bindings[3]);
     if (kernel == NULL || n == 0)
         return;
     if (a->last_key.buffer != NULL)
         bindings[3 + n] = webgpu_tensor(a->last_key);
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, n_rows, n_pieces);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads / heads_of_group(a), n_rows, n_pieces);
     leave_pieces(gpu, a, n_pieces, out);
 }
 
@@ -179,6 +191,12 @@ void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a
     webgpu_join_pieces(gpu);
     if (takes_one(a, qkv)) {
         attend_one(gpu, qkv, a, out);
+        return;
+    }
+    if (a->head_dim % 8 != 0 || a->head_dim > 2048) {
+        struct carat_error err = {0};
+        fail(&err, CARAT_UNSUPPORTED, "the GPU has no kernels for heads of %d elements; use the CPU", a->head_dim);
+        webgpu_failed(gpu, &err);
         return;
     }
     prepare(gpu, qkv, a);
@@ -197,7 +215,7 @@ bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in)
 
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks)
 {
-    uint64_t n_marks = (uint64_t)gpu->pieces.out.n_rows * gpu->pieces.n_heads * MAX_PIECES;
+    uint64_t n_marks = (uint64_t)gpu->pieces.out.n_rows * gpu->pieces.n_heads * gpu->pieces.n_pieces;
     *pieces = webgpu_scratch(gpu, SCRATCH_PIECES, n_marks * gpu->pieces.head_dim * 4);
     *marks = webgpu_scratch(gpu, SCRATCH_MARKS, n_marks * 8);
 }
@@ -208,9 +226,7 @@ void webgpu_join_pieces(struct webgpu *gpu)
         return;
     struct tensor out = gpu->pieces.out;
     gpu->pieces.out.buffer = NULL;
-    char definitions[32];
-    snprintf(definitions, sizeof definitions, "MAX_PIECES=%d", MAX_PIECES);
-    struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_COMBINE, "combine", definitions);
+    struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_COMBINE, "combine", "");
     if (kernel == NULL)
         return;
     struct {

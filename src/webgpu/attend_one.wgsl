@@ -14,6 +14,7 @@ struct Params {
     low: u32, // first key that is seen
     capacity: u32,
     piece: u32, // keys in a piece, a multiple of 64
+    n_pieces: u32,
     eps: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
@@ -183,7 +184,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 #end
 #if PIECES
-    let at = h * ${MAX_PIECES}u + group.z;
+    let at = h * p.n_pieces + group.z;
     if (t == 0u) {
         marks[at] = vec2<f32>(largest, total);
     }

@@ -10,7 +10,7 @@ struct Params {
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let first = group.x * ${MAX_PIECES}u;
+    let first = group.x * p.n_pieces;
     var top = -3.0e38;
     for (var s = 0u; s < p.n_pieces; s++) {
         top = max(top, marks[first + s].x);

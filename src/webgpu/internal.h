@@ -38,6 +38,7 @@ enum kernel {
     KERNEL_ATTEND_ONE,
     KERNEL_ATTEND_MANY,
     KERNEL_PROBE,
+    KERNEL_JOIN_SPLITS,
 };
 
 enum scratch {
@@ -55,6 +56,7 @@ enum scratch {
     SCRATCH_CHOSEN,
     SCRATCH_SHARES,
     SCRATCH_EXPERTS,
+    SCRATCH_SPLITS,
     N_SCRATCH
 };
 

@@ -1,7 +1,9 @@
 // matmul: products of one weight with many rows of activations.
 //
-// A workgroup of 256 makes 64 rows of activations by 64 rows of the weight, each invocation 4 by 4. The weight's rows are decoded one
-// unit of 32 columns at a time into workgroup memory, together with the same columns of the activations (in the unit's own order).
+// A workgroup of 64 makes 64 rows of activations by 64 rows of the weight, each invocation 8 by 8 of them in registers. Each invocation
+// decodes one row of the weight, a unit of 32 columns at a time, into workgroup memory, together with the same columns of the
+// activations (in the unit's own order); what the next step needs is on its way while this one multiplies.
+// SPLIT: the columns are dealt to several workgroups whose sums `join_splits` adds.
 struct Params {
     w0: vec4<u32>,
     n_rows: u32, // of the weight
@@ -19,6 +21,7 @@ struct Params {
     in_max: f32,
     out_min: f32,
     out_max: f32,
+    split_units: u32, // of one workgroup
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if ODD
@@ -38,8 +41,8 @@ struct Params {
 #use ${TYPE0} K=0
 #use activation
 
-var<workgroup> xs: array<f32, 2048>; // [32 columns][64 rows]
-var<workgroup> ws: array<f32, 2048>;
+var<workgroup> xs: array<vec4<f32>, 512>; // [32 columns][64 rows]
+var<workgroup> ws: array<vec4<f32>, 512>;
 
 fn input_vector(row: u32, v: u32) -> vec4<f32> {
     var r = vec4<f32>(0.0);
@@ -64,11 +67,14 @@ fn input_vector(row: u32, v: u32) -> vec4<f32> {
 #end
 }
 
-fn finish(row: u32, o: u32, sum: f32) {
+fn finish(row: u32, o: u32, sum: f32, split: u32) {
     if (row >= p.n_batch || o >= p.n_rows) {
         return;
     }
     var y = sum;
+#if SPLIT
+    out[(split * p.n_batch + row) * p.n_rows + o] = y;
+#else
 #if BIAS
     y += vectors[p.bias_at + o];
 #end
@@ -82,47 +88,71 @@ fn finish(row: u32, o: u32, sum: f32) {
     y = gelu_tanh(y) * per_layer[row * p.other_cols + p.other_first + o];
 #end
     out[row * p.out_cols + p.out_first + o] = y;
+#end
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let first_row = group.y * 64u;
     let first_out = group.x * 64u;
-    let tx = t % 16u; // 4 rows of the weight
-    let ty = t / 16u; // 4 rows of the activations
-#for i 4
-    var sum${i} = vec4<f32>(0.0);
+    let tx = t % 8u; // rows of the weight: 4 tx and 32 + 4 tx on
+    let ty = t / 8u; // rows of the activations likewise
+#for i 8
+    var low${i} = vec4<f32>(0.0);
+    var high${i} = vec4<f32>(0.0);
 #end
-    for (var u = 0u; u < p.n_units; u++) {
-        for (var i = t; i < 512u; i += 256u) {
-            let m = i % 64u;
-            let j = i / 64u;
-            let v = input_vector(first_row + m, xi0(u, j));
-#for c 4
-            xs[(4u * j + ${c}u) * 64u + m] = v[${c}];
+    let row = min(first_out + t, p.n_rows - 1u) * p.w0.x;
+    let begin = group.z * p.split_units;
+    let end = min(begin + p.split_units, p.n_units);
+    var raw = fetch0(row, begin);
+    // Invocation t brings vector t % 8 of the rows t / 8, t / 8 + 8, ...
+    let xj = t % 8u;
+    let xm = t / 8u;
+#for i 8
+    var v${i} = input_vector(first_row + xm + ${i}u * 8u, xi0(begin, xj));
 #end
-        }
-        if (t < 64u) {
-            let v = decode0(fetch0(min(first_out + t, p.n_rows - 1u) * p.w0.x, u), u);
+    for (var u = begin; u < end; u++) {
+        let w = decode0(raw, u);
+        workgroupBarrier();
 #for j 8
 #for c 4
-            ws[(4u * ${j}u + ${c}u) * 64u + t] = v[${j}][${c}];
+        ws[(4u * ${j}u + ${c}u) * 16u + t / 4u][t % 4u] = w[${j}][${c}];
 #end
 #end
-        }
-        workgroupBarrier();
-        for (var k = 0u; k < 32u; k++) {
-            let at = k * 64u;
-            let w = vec4<f32>(ws[at + 4u * tx], ws[at + 4u * tx + 1u], ws[at + 4u * tx + 2u], ws[at + 4u * tx + 3u]);
-#for i 4
-            sum${i} += xs[at + 4u * ty + ${i}u] * w;
-#end
-        }
-        workgroupBarrier();
-    }
-#for i 4
+#for i 8
 #for c 4
-    finish(first_row + 4u * ty + ${i}u, first_out + 4u * tx + ${c}u, sum${i}[${c}]);
+        xs[(4u * xj + ${c}u) * 16u + (xm + ${i}u * 8u) / 4u][xm % 4u] = v${i}[${c}];
+#end
+#end
+        workgroupBarrier();
+        let next = min(u + 1u, end - 1u);
+        raw = fetch0(row, next);
+#for i 8
+        v${i} = input_vector(first_row + xm + ${i}u * 8u, xi0(next, xj));
+#end
+        for (var k = 0u; k < 32u; k++) {
+            let a = xs[k * 16u + ty];
+            let b = xs[k * 16u + 8u + ty];
+            let wl = ws[k * 16u + tx];
+            let wh = ws[k * 16u + 8u + tx];
+#for i 4
+            low${i} += a[${i}] * wl;
+            high${i} += a[${i}] * wh;
+#end
+            low4 += b.x * wl;
+            high4 += b.x * wh;
+            low5 += b.y * wl;
+            high5 += b.y * wh;
+            low6 += b.z * wl;
+            high6 += b.z * wh;
+            low7 += b.w * wl;
+            high7 += b.w * wh;
+        }
+    }
+#for i 8
+#for c 4
+    finish(first_row + (${i}u / 4u) * 32u + 4u * ty + ${i}u % 4u, first_out + 4u * tx + ${c}u, low${i}[${c}], group.z);
+    finish(first_row + (${i}u / 4u) * 32u + 4u * ty + ${i}u % 4u, first_out + 32u + 4u * tx + ${c}u, high${i}[${c}], group.z);
 #end
 #end
 }

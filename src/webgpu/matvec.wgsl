@@ -166,14 +166,14 @@ fn input_vector(at: u32, v: u32) -> vec4<f32> {
         let inside = v % p.head_vectors;
         var top = -3.0e38;
         for (var s = 0u; s < p.n_pieces; s++) {
-            top = max(top, marks[head * ${MAX_PIECES}u + s].x);
+            top = max(top, marks[head * p.n_pieces + s].x);
         }
         var total = 0.0;
         for (var s = 0u; s < p.n_pieces; s++) {
-            let mark = marks[head * ${MAX_PIECES}u + s];
+            let mark = marks[head * p.n_pieces + s];
             let weight = exp(mark.x - top);
             total += mark.y * weight;
-            r += x[(head * ${MAX_PIECES}u + s) * p.head_vectors + inside] * weight;
+            r += x[(head * p.n_pieces + s) * p.head_vectors + inside] * weight;
         }
         r = r / total;
     }

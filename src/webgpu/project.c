@@ -82,11 +82,11 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s ", k, m->layouts[k]->type->snippet);
     n += (size_t)snprintf(text + n, size - n,
         "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
-        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d MAX_PIECES=%d ",
+        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
         m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE),
         !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD),
         !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
-        !!(f & VEC_COMBINE), MAX_PIECES);
+        !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u N_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u XS_VECTORS=%u "
         "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
@@ -193,22 +193,70 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
     dispatch_matvec(gpu, kernel, bindings, &p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows);
 }
 
+// --- matmul -------------------------------------------------------------------------------------------------------------------
+
+enum {
+    MATMUL_TILE = 64,
+    MATMUL_GROUPS = 768, // workgroups that keep a large device busy: fewer share out their columns
+    MATMUL_LEAST_UNITS = 12, // columns worth a workgroup of their own, in units
+    MATMUL_MOST_SPLITS = 8,
+};
+
 struct matmul_params {
     uint32_t w0[4];
     uint32_t n_rows, n_batch, n_in, n_units, x_cols, out_cols, out_first, bias_at, other_cols, other_first;
     float cap, in_min, in_max, out_min, out_max;
+    uint32_t split_units;
 };
 
-static struct gpu_pipeline *matmul_kernel(struct webgpu *gpu, const struct layout *layout, uint32_t e, bool odd)
+static struct gpu_pipeline *matmul_kernel(struct webgpu *gpu, const struct layout *layout, uint32_t e, bool odd, bool splits)
 {
-    uint64_t key = KERNEL_MATMUL | (uint64_t)layout->index << 8 | (uint64_t)e << 16 | (uint64_t)odd << 24;
+    uint64_t key = KERNEL_MATMUL | (uint64_t)layout->index << 8 | (uint64_t)e << 16 | (uint64_t)odd << 24 | (uint64_t)splits << 25;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "TYPE0=%s ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d", layout->type->snippet, odd,
-        !!(e & PRODUCT_BIAS), !!(e & PRODUCT_CLIP), !!(e & PRODUCT_CAP), !!(e & PRODUCT_PER_LAYER));
+    snprintf(definitions, sizeof definitions, "TYPE0=%s ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SPLIT=%d", layout->type->snippet,
+        odd, !!(e & PRODUCT_BIAS) && !splits, !!(e & PRODUCT_CLIP), !!(e & PRODUCT_CAP), !!(e & PRODUCT_PER_LAYER) && !splits,
+        splits);
     return webgpu_kernel(gpu, key, "matmul", definitions);
+}
+
+static void join_splits(struct webgpu *gpu, const struct matmul_params *m, uint32_t n_splits, uint32_t e,
+    const struct gpu_binding *sums, const struct product *how, struct tensor out)
+{
+    char definitions[64];
+    snprintf(definitions, sizeof definitions, "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d", !!(e & PRODUCT_BIAS), !!(e & PRODUCT_CLIP),
+        !!(e & PRODUCT_CAP), !!(e & PRODUCT_PER_LAYER));
+    struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_JOIN_SPLITS | (uint64_t)e << 8, "join_splits", definitions);
+    if (kernel == NULL)
+        return;
+    struct {
+        uint32_t n_rows, n_batch, n_splits, out_cols, out_first, bias_at, other_cols, other_first;
+        float cap, out_min, out_max;
+        uint32_t grid_x;
+    } p = {m->n_rows, m->n_batch, n_splits, m->out_cols, m->out_first, m->bias_at, m->other_cols, m->other_first, m->cap, m->out_min,
+        m->out_max, 0};
+    uint32_t x, y;
+    p.grid_x = webgpu_grid(gpu, (uint64_t)p.n_rows * p.n_batch, &x, &y);
+    struct gpu_binding bindings[4] = {*sums};
+    int n = 1;
+    if (e & PRODUCT_BIAS)
+        bindings[n++] = webgpu_vectors(gpu);
+    if (e & PRODUCT_PER_LAYER)
+        bindings[n++] = webgpu_tensor(how->per_layer);
+    bindings[n++] = webgpu_tensor(out);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, x, y, 1);
+}
+
+// How many workgroups share the columns of one tile.
+static uint32_t choose_splits(const struct matmul_params *p)
+{
+    uint32_t tiles = divide_up(p->n_rows, MATMUL_TILE) * divide_up(p->n_batch, MATMUL_TILE);
+    uint32_t n = divide_up(MATMUL_GROUPS, tiles), most = p->n_units / MATMUL_LEAST_UNITS;
+    n = n < most ? n : most;
+    n = n < MATMUL_MOST_SPLITS ? n : MATMUL_MOST_SPLITS;
+    return n > 1 ? n : 1;
 }
 
 static void plain_matmul(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how,
@@ -216,9 +264,6 @@ static void plain_matmul(struct webgpu *gpu, struct tensor in, const struct line
 {
     const struct layout *layout = &device_of(linear)->layout;
     uint32_t e = epilogue_flags(linear, how);
-    struct gpu_pipeline *kernel = matmul_kernel(gpu, layout, e, in.n_cols % 4 != 0);
-    if (kernel == NULL)
-        return;
     struct matmul_params p = {
         .n_rows = part->n_rows,
         .n_batch = (uint32_t)in.n_rows,
@@ -236,17 +281,28 @@ static void plain_matmul(struct webgpu *gpu, struct tensor in, const struct line
         .out_min = linear->out_min,
         .out_max = linear->out_max,
     };
+    uint32_t n_splits = choose_splits(&p);
+    p.split_units = divide_up(p.n_units, n_splits);
+    n_splits = divide_up(p.n_units, p.split_units);
     set_weight(p.w0, layout);
+    struct gpu_pipeline *kernel = matmul_kernel(gpu, layout, e, in.n_cols % 4 != 0, n_splits > 1);
+    struct gpu_binding sums = {0};
+    if (n_splits > 1)
+        sums = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)n_splits * p.n_rows * p.n_batch * 4);
+    if (kernel == NULL || (n_splits > 1 && sums.buffer == NULL))
+        return;
     struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(in)};
     int n = 1;
-    if (e & PRODUCT_BIAS)
+    if (e & PRODUCT_BIAS && n_splits == 1)
         bindings[n++] = webgpu_vectors(gpu);
-    if (e & PRODUCT_PER_LAYER)
+    if (e & PRODUCT_PER_LAYER && n_splits == 1)
         bindings[n++] = webgpu_tensor(how->per_layer);
-    bindings[n++] = webgpu_tensor(out);
+    bindings[n++] = n_splits > 1 ? sums : webgpu_tensor(out);
     bindings[n++] = bind_part(part);
-    gpu_dispatch(
-        gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(part->n_rows, 64), divide_up((uint32_t)in.n_rows, 64), 1);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(part->n_rows, MATMUL_TILE),
+        divide_up((uint32_t)in.n_rows, MATMUL_TILE), n_splits);
+    if (n_splits > 1)
+        join_splits(gpu, &p, n_splits, e, &sums, how, out);
 }
 
 // out[:, first_col ..] += scale * B (A in), for every adapter.
