@@ -28,7 +28,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         let entry = select(patch_index % p.n_columns, p.n_positions + patch_index / p.n_columns, axis == 1u);
         let row = entry - p.first_row;
         if (row < p.n_rows) {
-            let v = values0(row * p.w0.x, u);
+            let v = decode0(fetch0(row * p.w0.x, u), u);
 #for j 8
             {
                 let e = 4u * xi0(u, ${j}u);
