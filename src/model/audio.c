@@ -187,7 +187,8 @@ bool audio_open(const struct gguf_file *file, enum tower_compat compat, struct a
         return fail(err, CARAT_NO_MEMORY, "no memory for the audio tower");
     tower->compat = compat;
     bool is_ollama = gguf_find_tensor(file, "a.blk.0.layer_pre_norm.weight") != NULL;
-    bool done = read_config(file, tower, err) && lookup_begin(&lookup, file, &tower->plan, PLAN_TOWERS, err) &&
+    bool done = tower_check_alignment(file, err) && read_config(file, tower, err) &&
+                lookup_begin(&lookup, file, &tower->plan, PLAN_TOWERS, err) &&
                 (tower->encoder_free ? look_up_encoder_free(&lookup, tower)
                                      : look_up(&lookup, is_ollama ? &ollama_names : &projector_names, tower));
     if (!done) {

@@ -100,6 +100,15 @@ bool tower_number(const struct gguf_file *file, const char *tower, const char *k
     return otherwise != 0 || fail(err, CARAT_NOT_FOUND, "the key 'clip.%s.%s' is missing: the file is incomplete", tower, key);
 }
 
+bool tower_check_alignment(const struct gguf_file *file, struct carat_error *err)
+{
+    uint32_t alignment = GGUF_DEFAULT_ALIGNMENT;
+    if (!gguf_u32_or(file, "general.alignment", GGUF_DEFAULT_ALIGNMENT, &alignment, err))
+        return false;
+    return alignment >= sizeof(float) ||
+           fail(err, CARAT_UNSUPPORTED, "the file aligns its tensors to %u bytes; towers need 4", alignment);
+}
+
 bool tensor_new(struct ops *ops, int64_t n_rows, int64_t n_cols, struct tensor *out, struct carat_error *err)
 {
     *out = (struct tensor){0};

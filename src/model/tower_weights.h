@@ -36,6 +36,9 @@ const struct gguf_tensor *lookup_required(struct lookup *lookup, const char *nam
 bool tower_number(const struct gguf_file *file, const char *tower, const char *key, int32_t low, int32_t high, int32_t otherwise,
     int32_t *out, struct carat_error *err);
 
+// False for files whose alignment is below that of an f32: vectors and convolutions are read in place.
+bool tower_check_alignment(const struct gguf_file *file, struct carat_error *err);
+
 // A tensor in a buffer of its own, zeroed. Freed with tensor_free.
 bool tensor_new(struct ops *ops, int64_t n_rows, int64_t n_cols, struct tensor *out, struct carat_error *err);
 void tensor_free(struct ops *ops, struct tensor *tensor); // no tensor is allowed

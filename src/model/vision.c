@@ -156,8 +156,8 @@ bool vision_open(const struct gguf_file *file, enum tower_compat compat, struct 
     if (tower == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for the vision tower");
     tower->compat = compat;
-    if (!read_config(file, tower, err) || !lookup_begin(&lookup, file, &tower->plan, PLAN_TOWERS, err) ||
-        !look_up(&lookup, tower)) {
+    if (!tower_check_alignment(file, err) || !read_config(file, tower, err) ||
+        !lookup_begin(&lookup, file, &tower->plan, PLAN_TOWERS, err) || !look_up(&lookup, tower)) {
         vision_free(tower);
         return false;
     }
