@@ -3,7 +3,13 @@
 declare const CARAT_BUILD: string;
 const build = typeof CARAT_BUILD === 'undefined' ? '' : CARAT_BUILD; // of the wasm files: a stale cached one is never used
 
-export interface Assets { worker: string; thread: string; simd: string; threads: string; relaxed: string }
+export interface Assets {
+    worker: string;
+    thread: string;
+    simd: string;
+    threads: string;
+    relaxed: string;
+}
 
 const fresh = (url: URL): string => (build !== '' && /^https?:$/.test(url.protocol) ? `${url.href}?${build}` : url.href);
 
@@ -12,7 +18,13 @@ export function findAssets(folder?: string): Assets {
     if (folder !== undefined) {
         const base = new URL(folder.endsWith('/') ? folder : `${folder}/`, globalThis.location?.href).href;
         const at = (name: string) => fresh(new URL(name, base));
-        return { worker: at('worker.js'), thread: at('thread.js'), simd: at('carat-simd.wasm'), threads: at('carat-threads.wasm'), relaxed: at('carat-relaxed.wasm') };
+        return {
+            worker: at('worker.js'),
+            thread: at('thread.js'),
+            simd: at('carat-simd.wasm'),
+            threads: at('carat-threads.wasm'),
+            relaxed: at('carat-relaxed.wasm'),
+        };
     }
     return {
         worker: fresh(new URL('./worker.js', import.meta.url)),

@@ -8,8 +8,21 @@ import type { HostOptions, PlainSource } from './host';
 import { gatherMedia } from './media';
 import { PromptSession, type PromptSessionOptions } from './prompt-session';
 import type {
-    ChatChunk, ChatCompletion, ChatRequest, EngineEvent, FinishReason, GenerateOptions, LoadOptions, LoadProgress, Media, ModelInfo, ModelSource,
-    Timings, TokenLogprob, ToolCall, Usage,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    EngineEvent,
+    FinishReason,
+    GenerateOptions,
+    LoadOptions,
+    LoadProgress,
+    Media,
+    ModelInfo,
+    ModelSource,
+    Timings,
+    TokenLogprob,
+    ToolCall,
+    Usage,
 } from './types';
 
 type Finish = Extract<EngineEvent, { kind: 'finish' }>;
@@ -22,9 +35,17 @@ export class Carat {
     private sharedSession: Promise<number> | undefined;
     private closed = false;
 
-    private constructor(private readonly client: Client, info: ModelInfo, private readonly options: LoadOptions) {
+    private constructor(
+        private readonly client: Client,
+        info: ModelInfo,
+        private readonly options: LoadOptions,
+    ) {
         this.info = info;
-        this.chat = { completions: { create: ((request: ChatRequest, o?: { signal?: AbortSignal }) => this.complete(request, o)) as CreateCompletion } };
+        this.chat = {
+            completions: {
+                create: ((request: ChatRequest, o?: { signal?: AbortSignal }) => this.complete(request, o)) as CreateCompletion,
+            },
+        };
     }
 
     // Loads a model. Rejects with a CaratError; nothing is left behind then.
@@ -37,11 +58,18 @@ export class Carat {
         try {
             const { signal, onProgress, worker: _w, projector: _p, wasmUrl, ...engineOptions } = options;
             const assets = findAssets(wasmUrl);
-            const info = await client.call('load', { sources, options: { ...engineOptions, assets, projectorParts: projector.length } }, {
-                signal, onEvent: onProgress as ((event: LoadProgress) => void) | undefined as never,
-                reader: async (part, offset, n) => readers[part]!(offset, n),
-                transfer: sources.flatMap((s) => (s.kind === 'stream' && options.worker !== false && !isNode ? [s.stream] : [])),
-            });
+            const info = await client.call(
+                'load',
+                { sources, options: { ...engineOptions, assets, projectorParts: projector.length } },
+                {
+                    signal,
+                    onEvent: onProgress as ((event: LoadProgress) => void) | undefined as never,
+                    reader: async (part, offset, n) => readers[part]!(offset, n),
+                    transfer: sources.flatMap((s) =>
+                        s.kind === 'stream' && options.worker !== false && !isNode ? [s.stream] : [],
+                    ),
+                },
+            );
             return new Carat(client, info, options);
         } catch (error) {
             client.close();
@@ -51,20 +79,23 @@ export class Carat {
 
     // --- chat.completions -------------------------------------------------------------------------------------------------------
 
-    private async complete(request: ChatRequest, options: { signal?: AbortSignal | undefined } = {}): Promise<ChatCompletion | ChatStream> {
+    private async complete(
+        request: ChatRequest,
+        options: { signal?: AbortSignal | undefined } = {},
+    ): Promise<ChatCompletion | ChatStream> {
         const events = await this.chatEvents(request, await this.shared(), options.signal);
-        const id = `chatcmpl-${randomId()}`, created = Math.floor(Date.now() / 1000), model = request.model ?? this.info.name;
+        const id = `chatcmpl-${randomId()}`,
+            created = Math.floor(Date.now() / 1000),
+            model = request.model ?? this.info.name;
         const chunks = chunksOf(events, { id, created, model }, request.stream_options?.include_usage === true);
-        if (request.stream)
-            return new ChatStream(chunks);
+        if (request.stream) return new ChatStream(chunks);
         return collect(chunks, { id, created, model });
     }
 
     // The engine's own events for a chat request on a session.
     async chatEvents(request: ChatRequest, session: number, signal?: AbortSignal): Promise<AsyncGenerator<EngineEvent>> {
         const { stream: _s, stream_options: _o, model: _m, ...body } = request;
-        if (!Array.isArray(request.messages))
-            throw makeError('bad_argument', "'messages' must be a list");
+        if (!Array.isArray(request.messages)) throw makeError('bad_argument', "'messages' must be a list");
         const { messages, media } = await gatherMedia(request.messages);
         const text = JSON.stringify({ ...body, messages: messages.map((m) => renamed(m as { role: string })) });
         return this.client.stream<'chat', EngineEvent>('chat', { session, request: text, media }, signal);
@@ -79,18 +110,29 @@ export class Carat {
 
     // Continues a sequence of token ids (the BOS token included). What earlier calls have in common is not computed again.
     // A run of media placeholders in the ids stands for one of `media`.
-    generate(ids: ArrayLike<number>, options: GenerateOptions & { signal?: AbortSignal; media?: Media[] } = {}): AsyncIterableIterator<EngineEvent> {
+    generate(
+        ids: ArrayLike<number>,
+        options: GenerateOptions & { signal?: AbortSignal; media?: Media[] } = {},
+    ): AsyncIterableIterator<EngineEvent> {
         const { signal, media = [], ...rest } = options;
         const shared = () => this.shared();
         const client = this.client;
         return (async function* () {
-            yield* client.stream<'generate', EngineEvent>('generate', { session: await shared(), ids: Array.from(ids), options: rest, media }, signal);
+            yield* client.stream<'generate', EngineEvent>(
+                'generate',
+                { session: await shared(), ids: Array.from(ids), options: rest, media },
+                signal,
+            );
         })();
     }
 
     // Text to ids. parseSpecial: marker texts such as <|turn> become their tokens.
     tokenize(text: string, options: { addBos?: boolean; parseSpecial?: boolean } = {}): Promise<Int32Array> {
-        return this.client.call('tokenize', { text, addBos: options.addBos ?? false, parseSpecial: options.parseSpecial ?? false });
+        return this.client.call('tokenize', {
+            text,
+            addBos: options.addBos ?? false,
+            parseSpecial: options.parseSpecial ?? false,
+        });
     }
     detokenize(ids: ArrayLike<number>, options: { withSpecial?: boolean } = {}): Promise<string> {
         return this.client.call('detokenize', { ids: Array.from(ids), withSpecial: options.withSpecial ?? false });
@@ -99,19 +141,36 @@ export class Carat {
     // Adds a LoRA adapter: a GGUF or safetensors file; PEFT's safetensors come with the text of their adapter_config.json. Adapters add
     // up. The number of weights it changes.
     async loadAdapter(file: Blob | ArrayBuffer | Uint8Array, options: { config?: string; scale?: number } = {}): Promise<number> {
-        const bytes = file instanceof Blob ? new Uint8Array(await file.arrayBuffer()) : file instanceof Uint8Array ? file : new Uint8Array(file);
-        return this.client.call('adapter.load', { bytes, scale: options.scale ?? 1, ...(options.config !== undefined && { config: options.config }) });
+        const bytes =
+            file instanceof Blob
+                ? new Uint8Array(await file.arrayBuffer())
+                : file instanceof Uint8Array
+                  ? file
+                  : new Uint8Array(file);
+        return this.client.call('adapter.load', {
+            bytes,
+            scale: options.scale ?? 1,
+            ...(options.config !== undefined && { config: options.config }),
+        });
     }
-    async clearAdapters(): Promise<void> { await this.client.call('adapter.clear', null); }
+    async clearAdapters(): Promise<void> {
+        await this.client.call('adapter.clear', null);
+    }
 
     // Gives back the memory of a tower until the next image or sound.
-    async releaseTower(kind: 'vision' | 'audio'): Promise<void> { await this.client.call('tower.release', { kind }); }
+    async releaseTower(kind: 'vision' | 'audio'): Promise<void> {
+        await this.client.call('tower.release', { kind });
+    }
 
     // Bytes of the module's memory (weights on the GPU are not in it).
-    async memory(): Promise<{ wasmBytes: number }> { return this.client.call('memory', null); }
+    async memory(): Promise<{ wasmBytes: number }> {
+        return this.client.call('memory', null);
+    }
 
     // Lower layer, for the parts of this package.
-    get link(): Client { return this.client; }
+    get link(): Client {
+        return this.client;
+    }
 
     async newEngineSession(contextSize = this.options.contextSize): Promise<{ session: number; context: number }> {
         return this.client.call('session.new', contextSize === undefined ? {} : { contextSize });
@@ -119,18 +178,21 @@ export class Carat {
 
     // Frees everything. Calls under way are cancelled.
     async close(): Promise<void> {
-        if (this.closed)
-            return;
+        if (this.closed) return;
         this.closed = true;
         await this.client.call('close', null).catch(() => undefined);
         this.client.close();
     }
 
-    async [Symbol.asyncDispose](): Promise<void> { await this.close(); }
+    async [Symbol.asyncDispose](): Promise<void> {
+        await this.close();
+    }
 
     private shared(): Promise<number> {
         this.sharedSession ??= this.newEngineSession().then((s) => s.session);
-        this.sharedSession.catch(() => { this.sharedSession = undefined; });
+        this.sharedSession.catch(() => {
+            this.sharedSession = undefined;
+        });
         return this.sharedSession;
     }
 }
@@ -144,26 +206,34 @@ interface CreateCompletion {
 // The chunks of a streamed answer. Leaving the loop, or abort(), stops the generation.
 export class ChatStream implements AsyncIterable<ChatChunk> {
     constructor(private readonly chunks: AsyncGenerator<ChatChunk>) {}
-    [Symbol.asyncIterator](): AsyncIterator<ChatChunk> { return this.chunks; }
-    async abort(): Promise<void> { await this.chunks.return(undefined); }
+    [Symbol.asyncIterator](): AsyncIterator<ChatChunk> {
+        return this.chunks;
+    }
+    async abort(): Promise<void> {
+        await this.chunks.return(undefined);
+    }
     toReadableStream(): ReadableStream<ChatChunk> {
         const { chunks } = this;
         return new ReadableStream({
             async pull(controller) {
                 const { done, value } = await chunks.next();
-                if (done)
-                    controller.close();
-                else
-                    controller.enqueue(value);
+                if (done) controller.close();
+                else controller.enqueue(value);
             },
-            async cancel() { await chunks.return(undefined); },
+            async cancel() {
+                await chunks.return(undefined);
+            },
         });
     }
 }
 
 // --- events to chunks and completions -------------------------------------------------------------------------------------------
 
-interface Head { id: string; created: number; model: string }
+interface Head {
+    id: string;
+    created: number;
+    model: string;
+}
 
 function renamed(message: { role: string }): unknown {
     return message.role === 'model' ? { ...message, role: 'assistant' } : message;
@@ -178,53 +248,85 @@ function logprobsOf(event: { logprobs?: string }): { content: TokenLogprob[] } |
 }
 
 async function* chunksOf(events: AsyncGenerator<EngineEvent>, head: Head, includeUsage: boolean): AsyncGenerator<ChatChunk> {
-    const chunk = (delta: ChatChunk['choices'][0]['delta'], logprobs: { content: TokenLogprob[] } | null = null, finish: FinishReason | null = null): ChatChunk =>
-        ({ ...head, object: 'chat.completion.chunk', choices: [{ index: 0, delta, finish_reason: finish, logprobs }] });
+    const chunk = (
+        delta: ChatChunk['choices'][0]['delta'],
+        logprobs: { content: TokenLogprob[] } | null = null,
+        finish: FinishReason | null = null,
+    ): ChatChunk => ({
+        ...head,
+        object: 'chat.completion.chunk',
+        choices: [{ index: 0, delta, finish_reason: finish, logprobs }],
+    });
     let nCalls = 0;
     yield chunk({ role: 'assistant', content: '' });
     for await (const event of events) {
-        if (event.kind === 'content')
-            yield chunk({ content: event.text }, logprobsOf(event));
-        else if (event.kind === 'reasoning')
-            yield chunk({ reasoning_content: event.text }, logprobsOf(event));
+        if (event.kind === 'content') yield chunk({ content: event.text }, logprobsOf(event));
+        else if (event.kind === 'reasoning') yield chunk({ reasoning_content: event.text }, logprobsOf(event));
         else if (event.kind === 'progress')
-            yield { ...head, object: 'chat.completion.chunk', choices: [], prompt_progress: { done: event.done, total: event.total } };
+            yield {
+                ...head,
+                object: 'chat.completion.chunk',
+                choices: [],
+                prompt_progress: { done: event.done, total: event.total },
+            };
         else if (event.kind === 'encoding')
-            yield { ...head, object: 'chat.completion.chunk', choices: [], encoding_progress: { done: event.done, total: event.total } };
+            yield {
+                ...head,
+                object: 'chat.completion.chunk',
+                choices: [],
+                encoding_progress: { done: event.done, total: event.total },
+            };
         else if (event.kind === 'tool_call')
-            yield chunk({ tool_calls: [{ index: nCalls++, id: `call_${randomId()}`, type: 'function', function: { name: event.name, arguments: event.arguments } }] });
-        else if (event.kind === 'finish')
-            yield* lastChunks(event, chunk({}, null, event.reason), includeUsage);
+            yield chunk({
+                tool_calls: [
+                    {
+                        index: nCalls++,
+                        id: `call_${randomId()}`,
+                        type: 'function',
+                        function: { name: event.name, arguments: event.arguments },
+                    },
+                ],
+            });
+        else if (event.kind === 'finish') yield* lastChunks(event, chunk({}, null, event.reason), includeUsage);
     }
 }
 
 function* lastChunks(event: Finish, last: ChatChunk, includeUsage: boolean): Generator<ChatChunk> {
-    const usage = usageOf(event), timings = timingsOf(event);
+    const usage = usageOf(event),
+        timings = timingsOf(event);
     yield includeUsage ? { ...last, timings } : { ...last, usage, timings };
-    if (includeUsage)
-        yield { ...last, choices: [], usage, timings };
+    if (includeUsage) yield { ...last, choices: [], usage, timings };
 }
 
 export function usageOf(event: Finish): Usage {
     return {
-        prompt_tokens: event.promptTokens, completion_tokens: event.generatedTokens, total_tokens: event.promptTokens + event.generatedTokens,
+        prompt_tokens: event.promptTokens,
+        completion_tokens: event.generatedTokens,
+        total_tokens: event.promptTokens + event.generatedTokens,
         prompt_tokens_details: { cached_tokens: event.cachedTokens },
     };
 }
 
 function timingsOf(event: Finish): Timings {
     const n = event.promptTokens - event.cachedTokens;
-    const perSecond = (count: number, ms: number) => (ms > 0 ? count / ms * 1000 : 0);
+    const perSecond = (count: number, ms: number) => (ms > 0 ? (count / ms) * 1000 : 0);
     return {
-        prompt_n: n, prompt_ms: event.promptMs, prompt_per_second: perSecond(n, event.promptMs),
-        predicted_n: event.generatedTokens, predicted_ms: event.generateMs, predicted_per_second: perSecond(event.generatedTokens, event.generateMs),
+        prompt_n: n,
+        prompt_ms: event.promptMs,
+        prompt_per_second: perSecond(n, event.promptMs),
+        predicted_n: event.generatedTokens,
+        predicted_ms: event.generateMs,
+        predicted_per_second: perSecond(event.generatedTokens, event.generateMs),
         encode_ms: event.encodeMs,
     };
 }
 
 async function collect(chunks: AsyncGenerator<ChatChunk>, head: Head): Promise<ChatCompletion> {
-    let content = '', reasoning = '', finish: FinishReason = 'stop';
-    const calls: ToolCall[] = [], logprobs: TokenLogprob[] = [];
+    let content = '',
+        reasoning = '',
+        finish: FinishReason = 'stop';
+    const calls: ToolCall[] = [],
+        logprobs: TokenLogprob[] = [];
     let usage: Usage | undefined, timings: Timings | undefined;
     for await (const chunk of chunks) {
         const choice = chunk.choices[0];
@@ -236,17 +338,25 @@ async function collect(chunks: AsyncGenerator<ChatChunk>, head: Head): Promise<C
         usage = chunk.usage ?? usage;
         timings = chunk.timings ?? timings;
     }
-    if (usage === undefined || timings === undefined)
-        throw makeError('io', 'the answer ended without a finish');
+    if (usage === undefined || timings === undefined) throw makeError('io', 'the answer ended without a finish');
     return {
-        ...head, object: 'chat.completion', usage, timings,
-        choices: [{
-            index: 0, finish_reason: finish, logprobs: logprobs.length > 0 ? { content: logprobs } : null,
-            message: {
-                role: 'assistant', content: content === '' && calls.length > 0 ? null : content,
-                ...(reasoning !== '' && { reasoning_content: reasoning }), ...(calls.length > 0 && { tool_calls: calls }),
+        ...head,
+        object: 'chat.completion',
+        usage,
+        timings,
+        choices: [
+            {
+                index: 0,
+                finish_reason: finish,
+                logprobs: logprobs.length > 0 ? { content: logprobs } : null,
+                message: {
+                    role: 'assistant',
+                    content: content === '' && calls.length > 0 ? null : content,
+                    ...(reasoning !== '' && { reasoning_content: reasoning }),
+                    ...(calls.length > 0 && { tool_calls: calls }),
+                },
             },
-        }],
+        ],
     };
 }
 
@@ -256,11 +366,15 @@ async function collect(chunks: AsyncGenerator<ChatChunk>, head: Head): Promise<C
 export async function openLink(options: Pick<LoadOptions, 'worker' | 'wasmUrl'> & { storeKind?: string }): Promise<Link> {
     const canWork = typeof Worker !== 'undefined' && !isNode;
     if (options.worker ?? canWork) {
-        if (!canWork)
-            throw makeError('unsupported', 'there are no web workers here', { remedy: 'Pass worker: false.' });
-        return workerLink(options.storeKind === undefined ? 'carat' : `carat&store=${options.storeKind}`, findAssets(options.wasmUrl).worker);
+        if (!canWork) throw makeError('unsupported', 'there are no web workers here', { remedy: 'Pass worker: false.' });
+        return workerLink(
+            options.storeKind === undefined ? 'carat' : `carat&store=${options.storeKind}`,
+            findAssets(options.wasmUrl).worker,
+        );
     }
-    const host: HostOptions = isNode ? await (await import('./node')).nodeHostOptions() : { storeKind: options.storeKind as HostOptions['storeKind'] };
+    const host: HostOptions = isNode
+        ? await (await import('./node')).nodeHostOptions()
+        : { storeKind: options.storeKind as HostOptions['storeKind'] };
     return localLink(host);
 }
 
@@ -269,28 +383,23 @@ const noRead: Read = () => Promise.reject(makeError('io', 'nobody reads this sou
 
 async function plainSource(source: ModelSource): Promise<{ plain: PlainSource; read: Read }> {
     const plain = (value: PlainSource, read = noRead) => ({ plain: value, read });
-    if (typeof source === 'string' && isNode && !/^[a-z]+:\/\//i.test(source))
-        return plain({ kind: 'path', path: source });
-    if (typeof source === 'string' || source instanceof URL)
-        return plain({ kind: 'url', url: absolute(source) });
-    if (source instanceof Blob)
-        return plain({ kind: 'blob', blob: source });
+    if (typeof source === 'string' && isNode && !/^[a-z]+:\/\//i.test(source)) return plain({ kind: 'path', path: source });
+    if (typeof source === 'string' || source instanceof URL) return plain({ kind: 'url', url: absolute(source) });
+    if (source instanceof Blob) return plain({ kind: 'blob', blob: source });
     if (source instanceof Uint8Array || source instanceof ArrayBuffer)
         return plain({ kind: 'bytes', bytes: source instanceof Uint8Array ? source : new Uint8Array(source) });
-    if (source instanceof ReadableStream)
-        return plain({ kind: 'stream', stream: source });
-    if ('stream' in source)
-        return plain({ kind: 'stream', ...source });
+    if (source instanceof ReadableStream) return plain({ kind: 'stream', stream: source });
+    if ('stream' in source) return plain({ kind: 'stream', ...source });
     if ('read' in source)
         return plain({ kind: 'function', size: source.size }, async (offset, n) => {
             const bytes = await source.read(offset, n);
             return bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes);
         });
-    if ('url' in source)
-        return plain({ ...source, kind: 'url', url: absolute(source.url) });
-    if ('store' in source)
-        return plain({ kind: 'store', key: source.store });
-    throw makeError('bad_argument', 'this is no source of a model', { remedy: 'Pass a URL, a File, bytes, a stream or {store: key}.' });
+    if ('url' in source) return plain({ ...source, kind: 'url', url: absolute(source.url) });
+    if ('store' in source) return plain({ kind: 'store', key: source.store });
+    throw makeError('bad_argument', 'this is no source of a model', {
+        remedy: 'Pass a URL, a File, bytes, a stream or {store: key}.',
+    });
 }
 
 function absolute(url: string | URL): string {

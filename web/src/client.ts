@@ -21,7 +21,12 @@ interface Pending {
     reader?: Reader | undefined;
 }
 
-export interface CallOptions { signal?: AbortSignal | undefined; onEvent?: ((event: never) => void) | undefined; reader?: Reader | undefined; transfer?: Transferable[] | undefined }
+export interface CallOptions {
+    signal?: AbortSignal | undefined;
+    onEvent?: ((event: never) => void) | undefined;
+    reader?: Reader | undefined;
+    transfer?: Transferable[] | undefined;
+}
 
 export class Client {
     private readonly pending = new Map<number, Pending>();
@@ -35,8 +40,7 @@ export class Client {
 
     // One request. An abort rejects when the host has come to rest, with the host's answer: 'cancelled' unless it was done before.
     call<M extends Method>(method: M, args: Methods[M]['args'], options: CallOptions = {}): Promise<Methods[M]['result']> {
-        if (this.failure !== undefined)
-            return Promise.reject(this.failure);
+        if (this.failure !== undefined) return Promise.reject(this.failure);
         if (options.signal?.aborted)
             return Promise.reject(makeError('cancelled', 'the call was cancelled', { cause: options.signal.reason }));
         const id = this.nextId++;
@@ -49,26 +53,39 @@ export class Client {
     }
 
     // A request whose events are to be read one by one. Leaving the loop early cancels it.
-    async *stream<M extends Method, E extends HostEvent>(method: M, args: Methods[M]['args'], signal?: AbortSignal, transfer?: Transferable[]): AsyncGenerator<E> {
+    async *stream<M extends Method, E extends HostEvent>(
+        method: M,
+        args: Methods[M]['args'],
+        signal?: AbortSignal,
+        transfer?: Transferable[],
+    ): AsyncGenerator<E> {
         const waiting: E[] = [];
         let wake: () => void = () => undefined;
         let ended = false;
         const stop = new AbortController();
         const forward = () => stop.abort(signal?.reason);
-        if (signal?.aborted)
-            forward();
+        if (signal?.aborted) forward();
         signal?.addEventListener('abort', forward, { once: true });
-        const onEvent = (event: E) => { waiting.push(event); wake(); };
-        const result = this.call(method, args, { signal: stop.signal, onEvent: onEvent as CallOptions['onEvent'], transfer })
-            .finally(() => { ended = true; wake(); });
+        const onEvent = (event: E) => {
+            waiting.push(event);
+            wake();
+        };
+        const result = this.call(method, args, {
+            signal: stop.signal,
+            onEvent: onEvent as CallOptions['onEvent'],
+            transfer,
+        }).finally(() => {
+            ended = true;
+            wake();
+        });
         result.catch(() => undefined);
         try {
             for (;;) {
-                while (waiting.length > 0)
-                    yield waiting.shift()!;
-                if (ended)
-                    break;
-                await new Promise<void>((resolve) => { wake = resolve; });
+                while (waiting.length > 0) yield waiting.shift()!;
+                if (ended) break;
+                await new Promise<void>((resolve) => {
+                    wake = resolve;
+                });
             }
             await result;
         } finally {
@@ -87,28 +104,26 @@ export class Client {
 
     private fail(error: CaratError): void {
         this.failure ??= error;
-        for (const pending of this.pending.values())
-            pending.reject(error);
+        for (const pending of this.pending.values()) pending.reject(error);
         this.pending.clear();
     }
 
     private receive(message: FromHost): void {
         const pending = this.pending.get(message.id);
-        if (pending === undefined)
-            return;
+        if (pending === undefined) return;
         if ('event' in message) {
             pending.onEvent?.(message.event);
         } else if ('ask' in message) {
             const { request, part, offset, n } = message.ask;
             const read = pending.reader?.(part, offset, n) ?? Promise.reject(makeError('io', 'nobody reads this source'));
-            read.then((bytes) => this.link.send({ id: request, reply: bytes }),
-                (error: unknown) => this.link.send({ id: request, reply: null, error: toPlain(error) }));
+            read.then(
+                (bytes) => this.link.send({ id: request, reply: bytes }),
+                (error: unknown) => this.link.send({ id: request, reply: null, error: toPlain(error) }),
+            );
         } else {
             this.pending.delete(message.id);
-            if ('error' in message)
-                pending.reject(fromPlain(message.error));
-            else
-                pending.resolve(message.result as never);
+            if ('error' in message) pending.reject(fromPlain(message.error));
+            else pending.resolve(message.result as never);
         }
     }
 }
@@ -118,9 +133,12 @@ export function workerLink(name: string, script = findAssets().worker): Link {
     const worker = new Worker(sameOriginScript(script), { type: 'module', name });
     return {
         send: (message, transfer) => worker.postMessage(message, transfer ?? []),
-        onMessage: (receive) => { worker.onmessage = (event: MessageEvent<FromHost>) => receive(event.data); },
+        onMessage: (receive) => {
+            worker.onmessage = (event: MessageEvent<FromHost>) => receive(event.data);
+        },
         onFailure: (fail) => {
-            worker.onerror = (event) => fail(makeError('no_wasm', `the worker stopped: ${event.message || 'its script could not be loaded'}`));
+            worker.onerror = (event) =>
+                fail(makeError('no_wasm', `the worker stopped: ${event.message || 'its script could not be loaded'}`));
             worker.onmessageerror = () => fail(asCaratError(new Error('a message of the worker could not be read')));
         },
         close: () => worker.terminate(),
@@ -134,7 +152,9 @@ export async function localLink(options: import('./host').HostOptions): Promise<
     const host = new Host((message) => queueMicrotask(() => receive(message)), options);
     return {
         send: (message) => queueMicrotask(() => host.receive(message)),
-        onMessage: (f) => { receive = f; },
+        onMessage: (f) => {
+            receive = f;
+        },
         onFailure: () => undefined,
         close: () => undefined,
     };

@@ -1,11 +1,13 @@
 // engine.ts: one loaded model in one module: brings its bytes, runs its sessions. Lives in the worker (or wherever it is made).
 
 import { asCaratError, makeError, throwIfAborted } from './errors';
+import { ItemWriter, joinRuns, type PlanItem } from './plan';
+import { EngineSession, Status } from './session';
 import type { Source } from './source';
 import { nextTurn, turnAfter } from './turn';
-import type { Backend, DecodedMedia, EngineEvent, FinishReason, GenerateOptions, LoadProgress, ModelInfo } from './types';
+import type { Backend, LoadProgress, ModelInfo } from './types';
 import { Wasm, type WasmOptions } from './wasm';
-import { directBase, GpuBridge, openGpu } from './webgpu';
+import { GpuBridge, openGpu } from './webgpu';
 
 export interface EngineOptions extends Omit<WasmOptions, 'gpu'> {
     backend?: Backend | 'auto' | undefined;
@@ -17,18 +19,11 @@ export interface EngineOptions extends Omit<WasmOptions, 'gpu'> {
     kvF32?: boolean | undefined;
     batch?: number | undefined;
     gpu?: GPU | undefined;
-    projectorParts?: number | undefined;  // how many of the last sources are a projector file
+    projectorParts?: number | undefined; // how many of the last sources are a projector file
 }
 
-// One stretch of a file that has to be brought, as wasm_plan gives it.
-interface PlanItem { index: number; part: number; offset: number; bytes: number; direct: boolean }
-
 const firstHeaderBytes = 1 << 20;
-const pieceBytes = 4 << 20;      // of weights, handed over at a time
-const inFlightBytes = 64 << 20;  // handed to the GPU before waiting for it
 const maxHeaderBytes = 512 << 20;
-
-const enum Status { Done, Event, Pending, Failed }
 
 export type Tower = 'vision' | 'audio';
 
@@ -38,11 +33,20 @@ export class Engine {
     private readonly sessions = new Set<EngineSession>();
     private closed = false;
 
-    private constructor(readonly wasm: Wasm, private readonly gpu: GpuBridge | undefined, private readonly sources: Source[],
-        readonly options: EngineOptions) {}
+    private constructor(
+        readonly wasm: Wasm,
+        private readonly gpu: GpuBridge | undefined,
+        private readonly sources: Source[],
+        readonly options: EngineOptions,
+    ) {}
 
     // Loads the module and the model. On failure nothing is left; the sources are closed either way in the end.
-    static async load(sources: Source[], options: EngineOptions, onProgress: (p: LoadProgress) => void, signal?: AbortSignal): Promise<Engine> {
+    static async load(
+        sources: Source[],
+        options: EngineOptions,
+        onProgress: (p: LoadProgress) => void,
+        signal?: AbortSignal,
+    ): Promise<Engine> {
         let gpu: GpuBridge | undefined;
         let engine: Engine | undefined;
         try {
@@ -67,8 +71,7 @@ export class Engine {
         const prefixes = await this.readHeaders(onProgress, signal);
         await this.execute(this.wasm.exports.wasm_text_plan(this.model), prefixes, onProgress, signal);
         await this.settle();
-        if (this.wasm.exports.wasm_ready(this.model) === 0)
-            throw this.wasm.error();
+        if (this.wasm.exports.wasm_ready(this.model) === 0) throw this.wasm.error();
         await this.settle();
         this.info = this.readInfo();
         this.serveReads();
@@ -76,7 +79,12 @@ export class Engine {
     }
 
     // Brings every byte that a plan asks for.
-    private async execute(plan: number, prefixes: Uint8Array[], onProgress: (p: LoadProgress) => void, signal: AbortSignal | undefined): Promise<void> {
+    private async execute(
+        plan: number,
+        prefixes: Uint8Array[],
+        onProgress: (p: LoadProgress) => void,
+        signal: AbortSignal | undefined,
+    ): Promise<void> {
         const items = this.linesOf(plan);
         const total = items.reduce((n, item) => n + item.bytes, 0);
         let done = 0;
@@ -88,8 +96,7 @@ export class Engine {
                 onProgress({ phase: 'weights', done, total });
             }
         };
-        for (const run of joinRuns(items))
-            await this.bring(plan, run, prefixes[run[0]!.part] ?? new Uint8Array(0), step, signal);
+        for (const run of joinRuns(items)) await this.bring(plan, run, prefixes[run[0]!.part] ?? new Uint8Array(0), step, signal);
     }
 
     // Opens the model; whenever the module asks for header bytes that are not here yet, fetches more of them and tries again.
@@ -98,28 +105,30 @@ export class Engine {
         for (;;) {
             let missing: { part: number; end: number } | undefined;
             this.wasm.hostRead = (part, offset, into) => {
-                const source = this.sources[part]!, prefix = prefixes[part]!;
+                const source = this.sources[part]!,
+                    prefix = prefixes[part]!;
                 if (offset + into.length <= prefix.length) {
                     into.set(prefix.subarray(offset, offset + into.length));
                     return 1;
                 }
-                if (source.rows && source.readSync !== undefined)
-                    return readNow(source, offset, into);
+                if (source.rows && source.readSync !== undefined) return readNow(source, offset, into);
                 missing = { part, end: offset + into.length };
                 return -1;
             };
             this.model = this.callOpen();
-            if (this.model !== 0)
-                return prefixes;
-            if (missing === undefined)
-                throw this.wasm.error();
+            if (this.model !== 0) return prefixes;
+            if (missing === undefined) throw this.wasm.error();
             const { part, end } = missing as { part: number; end: number };
             const have = prefixes[part]!.length;
             const want = Math.min(this.sources[part]!.size, Math.max(end, have * 4, firstHeaderBytes));
-            if (want <= have || want > maxHeaderBytes)
-                throw this.wasm.error();
-            prefixes[part] = await extend(this.sources[part]!, prefixes[part]!, want, (n) =>
-                onProgress({ phase: 'header', done: n, total: want }), signal);
+            if (want <= have || want > maxHeaderBytes) throw this.wasm.error();
+            prefixes[part] = await extend(
+                this.sources[part]!,
+                prefixes[part]!,
+                want,
+                (n) => onProgress({ phase: 'header', done: n, total: want }),
+                signal,
+            );
         }
     }
 
@@ -129,7 +138,9 @@ export class Engine {
         const flags = (o.exact ? 1 : 0) | (o.textOnly ? 2 : 0);
         const compat = o.compat === 'ollama' ? 1 : o.compat === 'llama.cpp' ? 2 : 0;
         const sizes = new Uint8Array(Float64Array.from(this.sources, (s) => s.size).buffer);
-        const words = new Uint8Array(Int32Array.from([backend, wasm.threadCount, flags, compat, o.projectorParts ?? 0, this.diskAboveMib()]).buffer);
+        const words = new Uint8Array(
+            Int32Array.from([backend, wasm.threadCount, flags, compat, o.projectorParts ?? 0, this.diskAboveMib()]).buffer,
+        );
         return wasm.with(sizes, (s) => wasm.with(words, (w) => wasm.exports.wasm_open(this.sources.length, s, w)));
     }
 
@@ -137,21 +148,17 @@ export class Engine {
     // token, and on a GPU the wait for the token's id.
     private diskAboveMib(): number {
         const wish = this.options.perLayerTableOnDisk;
-        if (wish === false || this.sources.some((s) => s.readSync === undefined))
-            return -1;
-        if (wish === true)
-            return 0;
+        if (wish === false || this.sources.some((s) => s.readSync === undefined)) return -1;
+        if (wish === true) return 0;
         const cheap = this.sources.every((s) => s.rows);
-        if (this.gpu === undefined)
-            return cheap ? 0 : 1024;
+        if (this.gpu === undefined) return cheap ? 0 : 1024;
         return !cheap ? 8192 : isSmallDevice() ? 0 : 3072;
     }
 
     private linesOf(plan: number): PlanItem[] {
         const { wasm } = this;
         const n = wasm.exports.wasm_plan(this.model, plan);
-        if (n < 0)
-            throw wasm.error();
+        if (n < 0) throw wasm.error();
         const p = wasm.exports.wasm_result() >>> 0;
         wasm.refresh();
         return Array.from({ length: n }, (_, i) => {
@@ -161,9 +168,17 @@ export class Engine {
     }
 
     // Brings a run of items that lie close together in one stretch of a file.
-    private async bring(plan: number, run: PlanItem[], prefix: Uint8Array, step: (n: number) => void, signal: AbortSignal | undefined): Promise<void> {
-        const first = run[0]!, last = run[run.length - 1]!;
-        const start = first.offset, end = last.offset + last.bytes;
+    private async bring(
+        plan: number,
+        run: PlanItem[],
+        prefix: Uint8Array,
+        step: (n: number) => void,
+        signal: AbortSignal | undefined,
+    ): Promise<void> {
+        const first = run[0]!,
+            last = run[run.length - 1]!;
+        const start = first.offset,
+            end = last.offset + last.bytes;
         const writer = new ItemWriter(this.wasm, this.gpu, this.model, plan, run, step);
         let at = start;
         const feed = async (bytes: Uint8Array) => {
@@ -173,11 +188,8 @@ export class Engine {
             await turnAfter(12);
         };
         try {
-            if (start < prefix.length)
-                await feed(prefix.subarray(start, Math.min(prefix.length, end)));
-            if (at < end)
-                for await (const piece of this.sources[first.part]!.stream(at, end, signal))
-                    await feed(piece);
+            if (start < prefix.length) await feed(prefix.subarray(start, Math.min(prefix.length, end)));
+            if (at < end) for await (const piece of this.sources[first.part]!.stream(at, end, signal)) await feed(piece);
             await writer.finish();
         } finally {
             writer.free();
@@ -186,17 +198,15 @@ export class Engine {
 
     // Waits until the GPU has taken what it was given; errors it found are thrown.
     private async settle(): Promise<void> {
-        if (this.gpu === undefined)
-            return;
+        if (this.gpu === undefined) return;
         await this.gpu.settled();
         const error = this.gpu.pendingError();
-        if (error !== undefined)
-            throw error;
+        if (error !== undefined) throw error;
     }
 
     private readInfo(): ModelInfo {
         const json = this.textResult(this.wasm.exports.wasm_info(this.model));
-        return { ...JSON.parse(json) as ModelInfo, threads: this.wasm.threadCount, wasmVariant: this.wasm.variant };
+        return { ...(JSON.parse(json) as ModelInfo), threads: this.wasm.threadCount, wasmVariant: this.wasm.variant };
     }
 
     // From now on only rows of a table are read.
@@ -210,17 +220,15 @@ export class Engine {
     // Brings the weights of a tower, if there is one and they are not here.
     async loadTower(kind: Tower, onProgress: (p: LoadProgress) => void = () => undefined, signal?: AbortSignal): Promise<void> {
         this.check();
-        const { exports } = this.wasm, number = kind === 'vision' ? 0 : 1;
-        if (exports.wasm_tower_wanted(this.model, number) === 0)
-            return;
+        const { exports } = this.wasm,
+            number = kind === 'vision' ? 0 : 1;
+        if (exports.wasm_tower_wanted(this.model, number) === 0) return;
         const plan = exports.wasm_tower_plan(this.model, number);
         try {
-            if (plan === 0)
-                throw this.wasm.error();
+            if (plan === 0) throw this.wasm.error();
             await this.execute(plan, [], onProgress, signal);
             await this.settle();
-            if (exports.wasm_tower_ready(this.model, number) === 0)
-                throw this.wasm.error();
+            if (exports.wasm_tower_ready(this.model, number) === 0) throw this.wasm.error();
         } catch (error) {
             exports.wasm_tower_release(this.model, number);
             throw error;
@@ -229,25 +237,37 @@ export class Engine {
 
     towerLoaded(kind: Tower): boolean {
         const number = kind === 'vision' ? 0 : 1;
-        return (kind === 'vision' ? this.info.hasVision : this.info.hasAudio) && this.wasm.exports.wasm_tower_wanted(this.model, number) === 0;
+        return (
+            (kind === 'vision' ? this.info.hasVision : this.info.hasAudio) &&
+            this.wasm.exports.wasm_tower_wanted(this.model, number) === 0
+        );
     }
 
     // Gives its memory back; it comes again when it is needed.
-    releaseTower(kind: Tower): void { this.check(); this.wasm.exports.wasm_tower_release(this.model, kind === 'vision' ? 0 : 1); }
+    releaseTower(kind: Tower): void {
+        this.check();
+        this.wasm.exports.wasm_tower_release(this.model, kind === 'vision' ? 0 : 1);
+    }
 
     // Soft tokens of an image (planar [3, height, width] in [-1, 1]) or of mono samples at 16 kHz, for callers that feed them themselves.
-    async encode(input: { pixels: Float32Array; height: number; width: number } | { samples: Float32Array }, onStep: (done: number, total: number) => void,
-        signal?: AbortSignal): Promise<Float32Array> {
+    async encode(
+        input: { pixels: Float32Array; height: number; width: number } | { samples: Float32Array },
+        onStep: (done: number, total: number) => void,
+        signal?: AbortSignal,
+    ): Promise<Float32Array> {
         await this.loadTower('pixels' in input ? 'vision' : 'audio', undefined, signal);
         throwIfAborted(signal);
-        const { wasm } = this, { exports } = wasm;
+        const { wasm } = this,
+            { exports } = wasm;
         const data = 'pixels' in input ? input.pixels : input.samples;
         const p = wasm.alloc(data.byteLength);
         wasm.u8.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), p);
-        const encoder = 'pixels' in input ? exports.wasm_encode_image(this.model, p, input.height, input.width) : exports.wasm_encode_audio(this.model, p, data.length);
+        const encoder =
+            'pixels' in input
+                ? exports.wasm_encode_image(this.model, p, input.height, input.width)
+                : exports.wasm_encode_audio(this.model, p, data.length);
         try {
-            if (encoder === 0)
-                throw wasm.error();
+            if (encoder === 0) throw wasm.error();
             return await this.runEncoder(encoder, onStep, signal);
         } finally {
             if (!this.closed) {
@@ -257,17 +277,19 @@ export class Engine {
         }
     }
 
-    private async runEncoder(encoder: number, onStep: (done: number, total: number) => void, signal: AbortSignal | undefined): Promise<Float32Array> {
-        const { wasm } = this, { exports } = wasm;
-        for (let before = -1;;) {
-            if (signal?.aborted)
-                exports.wasm_encode_cancel(encoder);
+    private async runEncoder(
+        encoder: number,
+        onStep: (done: number, total: number) => void,
+        signal: AbortSignal | undefined,
+    ): Promise<Float32Array> {
+        const { wasm } = this,
+            { exports } = wasm;
+        for (let before = -1; ;) {
+            if (signal?.aborted) exports.wasm_encode_cancel(encoder);
             const status = exports.wasm_encode_step(encoder) as Status;
-            if (status === Status.Failed)
-                throw wasm.error();
+            if (status === Status.Failed) throw wasm.error();
             const [done, total] = new Int32Array(wasm.bytesOf(exports.wasm_encode_steps(), 8).buffer);
-            if (done !== before)
-                onStep(before = done!, total!);
+            if (done !== before) onStep((before = done!), total!);
             if (status === Status.Done)
                 return new Float32Array(wasm.bytesOf(exports.wasm_result(), exports.wasm_result_size()).buffer);
             await this.news();
@@ -279,10 +301,12 @@ export class Engine {
     loadAdapter(bytes: Uint8Array, config: string | undefined, scale: number): number {
         this.check();
         const { wasm } = this;
-        const load = (p: number, c: number, n: number) => wasm.exports.wasm_adapter_load(this.model, p, bytes.length, c, n, scale);
-        const matched = wasm.with(bytes, (p) => (config === undefined ? load(p, 0, 0) : wasm.withText(config, (c, n) => load(p, c, n))));
-        if (matched === 0)
-            throw wasm.error();
+        const load = (p: number, c: number, n: number) =>
+            wasm.exports.wasm_adapter_load(this.model, p, bytes.length, c, n, scale);
+        const matched = wasm.with(bytes, (p) =>
+            config === undefined ? load(p, 0, 0) : wasm.withText(config, (c, n) => load(p, c, n)),
+        );
+        if (matched === 0) throw wasm.error();
         this.forget();
         return matched;
     }
@@ -295,8 +319,7 @@ export class Engine {
 
     // What sessions remember was computed with other weights.
     private forget(): void {
-        for (const session of this.sessions)
-            session.truncate(0);
+        for (const session of this.sessions) session.truncate(0);
     }
 
     // --- use --------------------------------------------------------------------------------------------------------------------
@@ -305,8 +328,7 @@ export class Engine {
         this.check();
         const flags = this.options.kvF32 ? 1 : 0;
         const handle = this.wasm.exports.wasm_session_new(this.model, contextSize ?? 0, this.options.batch ?? 0, flags);
-        if (handle === 0)
-            throw this.wasm.error();
+        if (handle === 0) throw this.wasm.error();
         const session = new EngineSession(this, handle, () => this.sessions.delete(session));
         this.sessions.add(session);
         return session;
@@ -316,20 +338,27 @@ export class Engine {
         this.check();
         const flags = (addBos ? 1 : 0) | (parseSpecial ? 2 : 0);
         const n = this.wasm.withText(text, (p, length) => this.wasm.exports.wasm_tokenize(this.model, p, length, flags));
-        if (n < 0)
-            throw this.wasm.error();
+        if (n < 0) throw this.wasm.error();
         return new Int32Array(this.wasm.bytesOf(this.wasm.exports.wasm_result(), 4 * n).buffer);
     }
 
     detokenize(ids: ArrayLike<number>, withSpecial: boolean): string {
         this.check();
         const words = new Uint8Array(Int32Array.from(ids).buffer);
-        return this.textResult(this.wasm.with(words, (p) => this.wasm.exports.wasm_detokenize(this.model, p, ids.length, withSpecial ? 1 : 0)));
+        return this.textResult(
+            this.wasm.with(words, (p) => this.wasm.exports.wasm_detokenize(this.model, p, ids.length, withSpecial ? 1 : 0)),
+        );
     }
 
     // The entry of the vocabulary as it stands in the file.
-    tokenText(id: number): string { this.check(); return this.textResult(this.wasm.exports.wasm_token_text(this.model, id)); }
-    isEnd(id: number): boolean { this.check(); return this.wasm.exports.wasm_is_end(this.model, id) !== 0; }
+    tokenText(id: number): string {
+        this.check();
+        return this.textResult(this.wasm.exports.wasm_token_text(this.model, id));
+    }
+    isEnd(id: number): boolean {
+        this.check();
+        return this.wasm.exports.wasm_is_end(this.model, id) !== 0;
+    }
 
     // The prompt of a list of messages (JSON).
     render(messages: string, withBos: boolean, continueLast: boolean): string {
@@ -341,8 +370,7 @@ export class Engine {
     // A WAV file as mono samples at 16 kHz.
     decodeWav(bytes: Uint8Array): Float32Array {
         this.check();
-        if (this.wasm.with(bytes, (p) => this.wasm.exports.wasm_decode_wav(p, bytes.length)) === 0)
-            throw this.wasm.error();
+        if (this.wasm.with(bytes, (p) => this.wasm.exports.wasm_decode_wav(p, bytes.length)) === 0) throw this.wasm.error();
         return new Float32Array(this.wasm.bytesOf(this.wasm.exports.wasm_result(), this.wasm.exports.wasm_result_size()).buffer);
     }
 
@@ -353,38 +381,35 @@ export class Engine {
     }
 
     private textResult(ok: number): string {
-        if (ok === 0)
-            throw this.wasm.error();
+        if (ok === 0) throw this.wasm.error();
         return this.wasm.textOf(this.wasm.exports.wasm_result(), this.wasm.exports.wasm_result_size());
     }
 
     // Waits until it makes sense to ask the module again.
     async news(): Promise<void> {
-        if (this.gpu === undefined)
-            await nextTurn();
-        else
-            await this.gpu.news();
+        if (this.gpu === undefined) await nextTurn();
+        else await this.gpu.news();
     }
 
     check(): void {
-        if (this.closed)
-            throw makeError('closed', 'the model was closed');
+        if (this.closed) throw makeError('closed', 'the model was closed');
     }
 
-    get memoryBytes(): number { return this.wasm.memoryBytes; }
+    get memoryBytes(): number {
+        return this.wasm.memoryBytes;
+    }
 
     // Makes the device go away, as a driver's reset would (for tests of recovery).
-    loseDevice(): void { this.gpu?.destroy(); }
+    loseDevice(): void {
+        this.gpu?.destroy();
+    }
 
     async close(): Promise<void> {
-        if (this.closed)
-            return;
+        if (this.closed) return;
         this.closed = true;
         try {
-            for (const session of [...this.sessions])
-                session.free();
-            if (this.model !== 0)
-                this.wasm.exports.wasm_close(this.model);
+            for (const session of [...this.sessions]) session.free();
+            if (this.model !== 0) this.wasm.exports.wasm_close(this.model);
         } finally {
             this.wasm.close();
             await Promise.all(this.sources.map((s) => s.close().catch(() => undefined)));
@@ -404,14 +429,11 @@ export async function selfTest(options: Pick<EngineOptions, 'assets' | 'gpu'>): 
     const begun = performance.now();
     try {
         const wasm = await Wasm.load({ ...options, gpu, variant: 'simd' });
-        if (wasm.exports.wasm_self_test_begin() === 0)
-            throw wasm.error();
+        if (wasm.exports.wasm_self_test_begin() === 0) throw wasm.error();
         for (;;) {
             const state = wasm.exports.wasm_self_test_poll();
-            if (state === 1)
-                return { device: device.name, ms: performance.now() - begun };
-            if (state === 0)
-                throw wasm.error();
+            if (state === 1) return { device: device.name, ms: performance.now() - begun };
+            if (state === 0) throw wasm.error();
             await gpu.news();
         }
     } finally {
@@ -420,13 +442,11 @@ export async function selfTest(options: Pick<EngineOptions, 'assets' | 'gpu'>): 
 }
 
 async function makeGpu(options: EngineOptions): Promise<GpuBridge | undefined> {
-    if (options.backend === 'cpu' || options.backend === 'ref')
-        return undefined;
+    if (options.backend === 'cpu' || options.backend === 'ref') return undefined;
     try {
         return new GpuBridge(await openGpu(options.gpu));
     } catch (error) {
-        if (options.backend === 'webgpu')
-            throw error;
+        if (options.backend === 'webgpu') throw error;
         return undefined; // 'auto'
     }
 }
@@ -435,7 +455,8 @@ function readNow(source: Source, offset: number, into: Uint8Array): 1 | 0 {
     try {
         if (into.buffer instanceof ArrayBuffer) {
             source.readSync!(offset, into);
-        } else { // files and streams don't take shared memory
+        } else {
+            // files and streams don't take shared memory
             const copy = new Uint8Array(into.length);
             source.readSync!(offset, copy);
             into.set(copy);
@@ -446,7 +467,13 @@ function readNow(source: Source, offset: number, into: Uint8Array): 1 | 0 {
     }
 }
 
-async function extend(source: Source, have: Uint8Array, want: number, onBytes: (n: number) => void, signal: AbortSignal | undefined): Promise<Uint8Array<ArrayBuffer>> {
+async function extend(
+    source: Source,
+    have: Uint8Array,
+    want: number,
+    onBytes: (n: number) => void,
+    signal: AbortSignal | undefined,
+): Promise<Uint8Array<ArrayBuffer>> {
     const longer = new Uint8Array(want);
     longer.set(have);
     let at = have.length;
@@ -456,318 +483,4 @@ async function extend(source: Source, have: Uint8Array, want: number, onBytes: (
         onBytes(at);
     }
     return longer;
-}
-
-// Items in file order, grouped where the gap between them costs less than another request would.
-function joinRuns(items: PlanItem[]): PlanItem[][] {
-    const sorted = [...items].sort((a, b) => a.part - b.part || a.offset - b.offset);
-    const runs: PlanItem[][] = [];
-    for (const item of sorted) {
-        const run = runs[runs.length - 1];
-        const last = run?.[run.length - 1];
-        if (last !== undefined && last.part === item.part && item.offset - (last.offset + last.bytes) < 256 << 10)
-            run!.push(item);
-        else
-            runs.push([item]);
-    }
-    return runs;
-}
-
-// Cuts the stream of a run into pieces for the module: whole pieces of 4 MiB but for the end of an item, so that few calls are
-// made and offsets stay multiples of 4.
-class ItemWriter {
-    private readonly piece = new Uint8Array(pieceBytes);
-    private n = 0;                // bytes in `piece`
-    private written = 0;          // bytes of the current item that were handed over
-    private current = 0;
-    private unsettled = 0;
-    private staging = 0;          // in the module's memory, for items that it must see
-
-    constructor(private readonly wasm: Wasm, private readonly gpu: GpuBridge | undefined, private readonly model: number,
-        private readonly plan: number, private readonly run: PlanItem[], private readonly step: (n: number) => void) {}
-
-    // The next bytes of the file, from position `at` on.
-    async feed(at: number, bytes: Uint8Array): Promise<void> {
-        for (let i = 0; i < bytes.length && this.current < this.run.length;) {
-            const item = this.run[this.current]!;
-            const wanted = item.offset + this.written + this.n;
-            if (at + i < wanted) { // between two items
-                i = Math.min(bytes.length, wanted - at);
-                continue;
-            }
-            const n = Math.min(bytes.length - i, pieceBytes - this.n, item.bytes - this.written - this.n);
-            this.piece.set(bytes.subarray(i, i + n), this.n);
-            this.n += n;
-            i += n;
-            if (this.n === pieceBytes || this.written + this.n === item.bytes)
-                await this.flush();
-        }
-    }
-
-    async finish(): Promise<void> {
-        if (this.current < this.run.length)
-            throw makeError('bad_file', 'the file ended before its weights did');
-    }
-
-    free(): void {
-        if (this.staging !== 0)
-            this.wasm.exports.wasm_free(this.staging);
-    }
-
-    private async flush(): Promise<void> {
-        const item = this.run[this.current]!, bytes = this.piece.subarray(0, this.n);
-        if (this.write(item, bytes) === 0)
-            throw this.wasm.error();
-        this.written += this.n;
-        this.step(this.n);
-        this.unsettled += this.n;
-        this.n = 0;
-        if (this.written === item.bytes) {
-            this.current++;
-            this.written = 0;
-        }
-        if (this.gpu !== undefined && this.unsettled >= inFlightBytes) {
-            this.unsettled = 0;
-            await this.gpu.settled();
-        }
-    }
-
-    private write(item: PlanItem, bytes: Uint8Array): number {
-        const { wasm, gpu } = this;
-        if (item.direct && gpu !== undefined) {
-            gpu.direct = this.piece;
-            try {
-                return wasm.exports.wasm_plan_write(this.model, this.plan, item.index, this.written, directBase, bytes.length);
-            } finally {
-                gpu.direct = undefined;
-            }
-        }
-        if (this.staging === 0)
-            this.staging = wasm.alloc(pieceBytes);
-        wasm.refresh();
-        wasm.u8.set(bytes, this.staging);
-        return wasm.exports.wasm_plan_write(this.model, this.plan, item.index, this.written, this.staging, bytes.length);
-    }
-}
-
-// --- sessions -------------------------------------------------------------------------------------------------------------------
-
-const finishReasons: (FinishReason | undefined)[] = [undefined, 'stop', 'length', 'tool_calls', 'cancelled'];
-const enum Kind { Encoding, Progress, Token, Content, Reasoning, ToolCall, Finish }
-
-export class EngineSession {
-    private busy = false;
-    private freed = false;
-    private readonly steppers: number[] = [];
-
-    constructor(private readonly engine: Engine, private readonly handle: number, private readonly onFree: () => void) {}
-
-    get position(): number { return this.freed ? 0 : this.engine.wasm.exports.wasm_session_position(this.handle); }
-    get context(): number { return this.freed ? 0 : this.engine.wasm.exports.wasm_session_context(this.handle); }
-
-    truncate(n: number): number {
-        this.check();
-        return this.engine.wasm.exports.wasm_session_truncate(this.handle, n);
-    }
-
-    // Runs a chat request (OpenAI's body as JSON). The generator ends after the finish event; an abort gives finish 'cancelled'.
-    chat(request: string, media: DecodedMedia[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
-        const { wasm } = this.engine;
-        return this.withMedia(media, signal, (stored) => this.run(
-            () => wasm.withText(request, (p) => wasm.exports.wasm_chat_begin(this.handle, p, stored, media.length)),
-            () => wasm.exports.wasm_chat_next(this.handle), signal));
-    }
-
-    // Continues ids. A run of media placeholders in them stands for one of the media. Sampling as in a chat request.
-    generate(ids: ArrayLike<number>, options: GenerateOptions, media: DecodedMedia[], signal?: AbortSignal): AsyncGenerator<EngineEvent> {
-        const { wasm } = this.engine;
-        const words = new Uint8Array(Int32Array.from(ids).buffer);
-        const request = JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] });
-        return this.withMedia(media, signal, (stored) => this.run(
-            () => wasm.with(words, (p) => wasm.withText(request, (o) => wasm.exports.wasm_generate_begin(this.handle, p, ids.length, o, stored, media.length))),
-            () => wasm.exports.wasm_generate_next(this.handle), signal));
-    }
-
-    private async *withMedia(media: DecodedMedia[], signal: AbortSignal | undefined, run: (stored: number) => AsyncGenerator<EngineEvent>): AsyncGenerator<EngineEvent> {
-        for (const item of media)
-            await this.engine.loadTower(item.kind === 'image' ? 'vision' : 'audio', undefined, signal);
-        const stored = new MediaInMemory(this.engine.wasm, media);
-        try {
-            yield* run(stored.p);
-        } finally {
-            stored.free();
-        }
-    }
-
-    // A token loop on this session, which then generates nothing else.
-    stepper(): Stepper {
-        this.check();
-        const handle = this.engine.wasm.exports.wasm_stepper_new(this.handle);
-        if (handle === 0)
-            throw this.engine.wasm.error();
-        this.steppers.push(handle);
-        return new Stepper(this.engine, handle);
-    }
-
-    free(): void {
-        if (this.freed)
-            return;
-        this.freed = true;
-        for (const stepper of this.steppers)
-            this.engine.wasm.exports.wasm_stepper_free(stepper);
-        this.engine.wasm.exports.wasm_session_free(this.handle);
-        this.onFree();
-    }
-
-    private check(): void {
-        this.engine.check();
-        if (this.freed)
-            throw makeError('closed', 'the session was closed');
-        if (this.busy)
-            throw makeError('busy', 'the session is generating');
-    }
-
-    private async *run(begin: () => number, next: () => number, signal: AbortSignal | undefined): AsyncGenerator<EngineEvent> {
-        this.check();
-        throwIfAborted(signal);
-        const { wasm } = this.engine;
-        const stop = () => { if (!this.freed) wasm.exports.wasm_stop(this.handle); };
-        this.busy = true;
-        let ended = false;
-        try {
-            if (begin() === 0)
-                throw wasm.error();
-            signal?.addEventListener('abort', stop, { once: true });
-            while (!ended) {
-                this.engine.check();
-                const status = next() as Status;
-                if (status === Status.Failed) {
-                    ended = true;
-                    throw wasm.error();
-                }
-                ended = status === Status.Done;
-                if (status === Status.Event)
-                    yield this.readEvent();
-                if (status === Status.Pending)
-                    await this.engine.news();
-                else
-                    await turnAfter(8);
-            }
-        } finally {
-            signal?.removeEventListener('abort', stop);
-            if (!ended)
-                await this.drain(next);
-            this.busy = false;
-        }
-    }
-
-    // The caller lost interest: bring the session to rest.
-    private async drain(next: () => number): Promise<void> {
-        if (this.freed)
-            return;
-        this.engine.wasm.exports.wasm_stop(this.handle);
-        for (let status = Status.Event as Status; status === Status.Event || status === Status.Pending;) {
-            status = next() as Status;
-            if (status === Status.Pending)
-                await this.engine.news();
-        }
-    }
-
-    // The layout is struct flat_event of src/wasm/exports.c.
-    private readEvent(): EngineEvent {
-        const { wasm } = this.engine;
-        const p = wasm.exports.wasm_event() >>> 0;
-        wasm.refresh();
-        const [kind, id, text, nText, toolName, logprobs, done, total, finish, nPrompt, nCached, nGenerated, ids, nIds] =
-            new Int32Array(wasm.u8.slice(p, p + 56).buffer);
-        const body = () => wasm.textOf(text!, nText!);
-        const more = logprobs !== 0 ? { logprobs: wasm.text(logprobs!) } : {};
-        switch (kind as Kind) {
-        case Kind.Encoding: return { kind: 'encoding', done: done!, total: total! };
-        case Kind.Progress: return { kind: 'progress', done: done!, total: total! };
-        case Kind.Token: return { kind: 'token', id: id!, text: body(), ...more };
-        case Kind.Content: return { kind: 'content', text: body(), ...more };
-        case Kind.Reasoning: return { kind: 'reasoning', text: body(), ...more };
-        case Kind.ToolCall: return { kind: 'tool_call', name: wasm.text(toolName!), arguments: body() };
-        default: {
-            const [promptMs, generateMs, encodeMs, dispatches] = wasm.f64.slice(p / 8 + 7, p / 8 + 11);
-            return {
-                kind: 'finish', reason: finishReasons[finish!] ?? 'stop', promptTokens: nPrompt!, cachedTokens: nCached!, generatedTokens: nGenerated!,
-                promptMs: promptMs!, generateMs: generateMs!, encodeMs: encodeMs!, dispatchesPerToken: dispatches!,
-                ids: [...new Int32Array(wasm.bytesOf(ids!, 4 * nIds!).buffer)], text: text === 0 ? '' : body(),
-            };
-        }
-        }
-    }
-}
-
-// The original system's loop: see src/wasm/step.h.
-export class Stepper {
-    private last: Promise<unknown> = Promise.resolve();
-    constructor(private readonly engine: Engine, private readonly handle: number) {}
-
-    reset(): void { this.engine.check(); this.engine.wasm.exports.wasm_stepper_reset(this.handle); }
-
-    setSampling(temperature: number, topK: number, topP: number, repetition: number, seed: number): void {
-        this.engine.check();
-        if (this.engine.wasm.exports.wasm_stepper_sampling(this.handle, temperature, topK, topP, repetition, seed) === 0)
-            throw this.engine.wasm.error();
-    }
-
-    // id -1: the soft token. Calls wait for each other.
-    step(id: number, soft?: Float32Array): Promise<number> {
-        const mine = this.last.then(() => this.run(id, soft));
-        this.last = mine.catch(() => undefined);
-        return mine;
-    }
-
-    private async run(id: number, soft: Float32Array | undefined): Promise<number> {
-        this.engine.check();
-        const { wasm, info } = this.engine;
-        if (soft !== undefined && soft.length !== info.embedding)
-            throw makeError('bad_argument', `a soft token of this model has ${info.embedding} numbers, not ${soft.length}`);
-        const begun = soft === undefined ? wasm.exports.wasm_step_begin(this.handle, id, 0)
-            : wasm.with(new Uint8Array(soft.buffer, soft.byteOffset, soft.byteLength), (p) => wasm.exports.wasm_step_begin(this.handle, -1, p));
-        if (begun === 0)
-            throw wasm.error();
-        for (;;) {
-            const next = wasm.exports.wasm_step_poll(this.handle);
-            if (next >= 0)
-                return next;
-            if (next === -2)
-                throw wasm.error();
-            await this.engine.news();
-            this.engine.check();
-        }
-    }
-}
-
-// Images and sounds in the module's memory, as struct carat_media [n] (include/carat.h).
-class MediaInMemory {
-    readonly p: number;
-    private readonly held: number[] = [];
-
-    constructor(private readonly wasm: Wasm, media: DecodedMedia[]) {
-        const words = new Int32Array(8 * media.length);
-        media.forEach((item, i) => {
-            if (item.kind === 'image')
-                words.set([0, this.copy(item.rgb), item.width, item.height, item.tokens ?? 0], 8 * i);
-            else
-                words.set([1, 0, 0, 0, 0, this.copy(new Uint8Array(item.samples.buffer, item.samples.byteOffset, item.samples.byteLength)),
-                    item.samples.length, 0], 8 * i);
-        });
-        this.p = media.length === 0 ? 0 : this.copy(new Uint8Array(words.buffer));
-    }
-
-    free(): void {
-        for (const p of this.held.splice(0))
-            this.wasm.exports.wasm_free(p);
-    }
-
-    private copy(bytes: Uint8Array): number {
-        const p = this.wasm.alloc(bytes.length);
-        this.held.push(p);
-        this.wasm.u8.set(bytes, p);
-        return p;
-    }
 }

@@ -2,17 +2,26 @@
 
 export type ErrorCode =
     // of the C library (carat_error.h)
-    | 'bad_argument' | 'bad_file' | 'unsupported' | 'not_found' | 'io' | 'no_memory' | 'no_device' | 'device_lost'
-    | 'context_full' | 'cancelled' | 'bad_number'
+    | 'bad_argument'
+    | 'bad_file'
+    | 'unsupported'
+    | 'not_found'
+    | 'io'
+    | 'no_memory'
+    | 'no_device'
+    | 'device_lost'
+    | 'context_full'
+    | 'cancelled'
+    | 'bad_number'
     // of this package
-    | 'no_ranges'        // the server ignores Range requests
-    | 'changed'          // the file on the server is not the one that the download began with
-    | 'corrupt'          // the bytes do not have the promised sha256
-    | 'quota'            // the browser gives this site too little storage
-    | 'busy'             // another tab or call holds the thing
+    | 'no_ranges' // the server ignores Range requests
+    | 'changed' // the file on the server is not the one that the download began with
+    | 'corrupt' // the bytes do not have the promised sha256
+    | 'quota' // the browser gives this site too little storage
+    | 'busy' // another tab or call holds the thing
     | 'version_mismatch' // JavaScript and WebAssembly are of different releases
-    | 'no_wasm'          // WebAssembly or one of the features it needs is missing
-    | 'closed';          // used after close()
+    | 'no_wasm' // WebAssembly or one of the features it needs is missing
+    | 'closed'; // used after close()
 
 const remedies: Record<ErrorCode, string> = {
     bad_argument: 'Check the arguments of the call.',
@@ -50,24 +59,49 @@ export class CaratError extends Error {
 }
 
 // The caller's fault, the file's fault, the network's, the device's: catch by class, or look at the code.
-export class ArgumentError extends CaratError { override name = 'ArgumentError'; }
-export class ModelFileError extends CaratError { override name = 'ModelFileError'; }
-export class NetworkError extends CaratError { override name = 'NetworkError'; }
-export class StorageError extends CaratError { override name = 'StorageError'; }
-export class DeviceError extends CaratError { override name = 'DeviceError'; }
-export class ContextFullError extends CaratError { override name = 'ContextFullError'; }
+export class ArgumentError extends CaratError {
+    override name = 'ArgumentError';
+}
+export class ModelFileError extends CaratError {
+    override name = 'ModelFileError';
+}
+export class NetworkError extends CaratError {
+    override name = 'NetworkError';
+}
+export class StorageError extends CaratError {
+    override name = 'StorageError';
+}
+export class DeviceError extends CaratError {
+    override name = 'DeviceError';
+}
+export class ContextFullError extends CaratError {
+    override name = 'ContextFullError';
+}
 // name is 'AbortError', as code that handles AbortSignal expects.
-export class CancelledError extends CaratError { override name = 'AbortError'; }
+export class CancelledError extends CaratError {
+    override name = 'AbortError';
+}
 
 type ErrorClass = new (code: ErrorCode, message: string, options?: { remedy?: string; cause?: unknown }) => CaratError;
 
 const classes: Record<ErrorCode, ErrorClass> = {
-    bad_argument: ArgumentError, closed: ArgumentError, not_found: ArgumentError,
-    bad_file: ModelFileError, unsupported: ModelFileError, corrupt: ModelFileError, changed: ModelFileError,
-    io: NetworkError, no_ranges: NetworkError,
-    quota: StorageError, busy: StorageError,
-    no_memory: DeviceError, no_device: DeviceError, device_lost: DeviceError, bad_number: DeviceError,
-    no_wasm: DeviceError, version_mismatch: DeviceError,
+    bad_argument: ArgumentError,
+    closed: ArgumentError,
+    not_found: ArgumentError,
+    bad_file: ModelFileError,
+    unsupported: ModelFileError,
+    corrupt: ModelFileError,
+    changed: ModelFileError,
+    io: NetworkError,
+    no_ranges: NetworkError,
+    quota: StorageError,
+    busy: StorageError,
+    no_memory: DeviceError,
+    no_device: DeviceError,
+    device_lost: DeviceError,
+    bad_number: DeviceError,
+    no_wasm: DeviceError,
+    version_mismatch: DeviceError,
     context_full: ContextFullError,
     cancelled: CancelledError,
 };
@@ -79,12 +113,26 @@ export function makeError(code: ErrorCode, message: string, options?: { remedy?:
 
 // The codes of enum carat_code, in its order.
 export const codesOfLibrary: readonly ErrorCode[] = [
-    'bad_argument' /* CARAT_OK never arrives here */, 'bad_argument', 'bad_file', 'unsupported', 'not_found', 'io', 'no_memory',
-    'no_device', 'device_lost', 'context_full', 'cancelled', 'bad_number',
+    'bad_argument' /* CARAT_OK never arrives here */,
+    'bad_argument',
+    'bad_file',
+    'unsupported',
+    'not_found',
+    'io',
+    'no_memory',
+    'no_device',
+    'device_lost',
+    'context_full',
+    'cancelled',
+    'bad_number',
 ];
 
 // An error in a form that postMessage can carry, and back.
-export interface PlainError { code: ErrorCode; message: string; remedy: string }
+export interface PlainError {
+    code: ErrorCode;
+    message: string;
+    remedy: string;
+}
 
 export function toPlain(error: unknown): PlainError {
     const e = asCaratError(error);
@@ -97,29 +145,26 @@ export function fromPlain(plain: PlainError): CaratError {
 
 // Whatever was thrown, as a CaratError.
 export function asCaratError(error: unknown): CaratError {
-    if (error instanceof CaratError)
-        return error;
+    if (error instanceof CaratError) return error;
     const name = (error as { name?: string } | null)?.name;
     const message = error instanceof Error ? error.message : String(error);
-    if (name === 'AbortError')
-        return makeError('cancelled', 'the call was cancelled', { cause: error });
+    if (name === 'AbortError') return makeError('cancelled', 'the call was cancelled', { cause: error });
     if (name === 'QuotaExceededError')
         return makeError('quota', 'the browser has no more storage for this site', { cause: error });
-    if (name === 'NoModificationAllowedError')
-        return makeError('busy', 'the file is open in another tab', { cause: error });
-    if (name === 'NotFoundError')
-        return makeError('not_found', message, { cause: error });
+    if (name === 'NoModificationAllowedError') return makeError('busy', 'the file is open in another tab', { cause: error });
+    if (name === 'NotFoundError') return makeError('not_found', message, { cause: error });
     if (error instanceof WebAssembly.RuntimeError)
-        return makeError('unsupported', `the engine stopped: ${message}`, { cause: error, remedy: 'Load the model again and report this.' });
+        return makeError('unsupported', `the engine stopped: ${message}`, {
+            cause: error,
+            remedy: 'Load the model again and report this.',
+        });
     if (error instanceof WebAssembly.LinkError || error instanceof WebAssembly.CompileError)
         return makeError('version_mismatch', `the engine does not fit this script: ${message}`, { cause: error });
-    if (error instanceof RangeError)
-        return makeError('no_memory', message, { cause: error });
+    if (error instanceof RangeError) return makeError('no_memory', message, { cause: error });
     return makeError('io', message, { cause: error });
 }
 
 // Throws when the signal has fired.
 export function throwIfAborted(signal: AbortSignal | undefined | null): void {
-    if (signal?.aborted)
-        throw makeError('cancelled', 'the call was cancelled', { cause: signal.reason });
+    if (signal?.aborted) throw makeError('cancelled', 'the call was cancelled', { cause: signal.reason });
 }

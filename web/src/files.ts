@@ -11,7 +11,7 @@ export type StoreKind = 'opfs' | 'opfs-segments' | 'indexeddb' | 'memory' | 'fol
 // An open file. Only one open StoreFile of a name exists at a time, in all tabs; a second open fails with code 'busy'.
 export interface StoreFile {
     size(): Promise<number>;
-    read(offset: number, into: Uint8Array): Promise<number>;             // bytes read, less than asked only at the end
+    read(offset: number, into: Uint8Array): Promise<number>; // bytes read, less than asked only at the end
     readSync?: (offset: number, into: Uint8Array) => number;
     write(offset: number, bytes: Uint8Array): Promise<void>;
     truncate(size: number): Promise<void>;
@@ -23,26 +23,37 @@ export interface StoreFolder {
     readonly kind: StoreKind;
     list(): Promise<{ name: string; size: number }[]>;
     open(name: string, create: boolean, readOnly?: boolean): Promise<StoreFile>; // code 'not_found' when absent and not to be created
-    remove(name: string): Promise<void>;                                         // absent is fine
+    remove(name: string): Promise<void>; // absent is fine
     rename(from: string, to: string): Promise<void>;
-    blob?: (name: string) => Promise<Blob>;                                      // for reading where a handle is taken
+    blob?: (name: string) => Promise<Blob>; // for reading where a handle is taken
 }
 
 // --- OPFS with sync access handles (in a worker) --------------------------------------------------------------------------------
 
 class SyncFile implements StoreFile {
     constructor(private readonly handle: FileSystemSyncAccessHandle) {}
-    async size() { return this.handle.getSize(); }
-    async read(offset: number, into: Uint8Array) { return this.readSync(offset, into); }
-    readSync(offset: number, into: Uint8Array) { return this.handle.read(into, { at: offset }); }
+    async size() {
+        return this.handle.getSize();
+    }
+    async read(offset: number, into: Uint8Array) {
+        return this.readSync(offset, into);
+    }
+    readSync(offset: number, into: Uint8Array) {
+        return this.handle.read(into, { at: offset });
+    }
     async write(offset: number, bytes: Uint8Array) {
         const n = this.handle.write(bytes, { at: offset });
-        if (n !== bytes.length)
-            throw makeError('quota', `the browser stored only ${n} of ${bytes.length} bytes`);
+        if (n !== bytes.length) throw makeError('quota', `the browser stored only ${n} of ${bytes.length} bytes`);
     }
-    async truncate(size: number) { this.handle.truncate(size); }
-    async flush() { this.handle.flush(); }
-    async close() { this.handle.close(); }
+    async truncate(size: number) {
+        this.handle.truncate(size);
+    }
+    async flush() {
+        this.handle.flush();
+    }
+    async close() {
+        this.handle.close();
+    }
 }
 
 interface MovableHandle extends FileSystemFileHandle {
@@ -52,7 +63,7 @@ interface MovableHandle extends FileSystemFileHandle {
 
 async function handleOf(folder: FileSystemDirectoryHandle, name: string, create: boolean): Promise<MovableHandle> {
     try {
-        return await folder.getFileHandle(name, { create }) as MovableHandle;
+        return (await folder.getFileHandle(name, { create })) as MovableHandle;
     } catch (error) {
         if ((error as DOMException).name === 'NotFoundError')
             throw makeError('not_found', `there is no file '${name}' in the store`, { cause: error });
@@ -63,23 +74,23 @@ async function handleOf(folder: FileSystemDirectoryHandle, name: string, create:
 async function listFiles(folder: FileSystemDirectoryHandle): Promise<{ name: string; size: number }[]> {
     const found: { name: string; size: number }[] = [];
     for await (const [name, handle] of folder as unknown as AsyncIterable<[string, FileSystemHandle]>)
-        if (handle.kind === 'file')
-            found.push({ name, size: (await (handle as FileSystemFileHandle).getFile()).size });
+        if (handle.kind === 'file') found.push({ name, size: (await (handle as FileSystemFileHandle).getFile()).size });
     return found;
 }
 
 class SyncFolder implements StoreFolder {
     readonly kind = 'opfs';
     constructor(private readonly folder: FileSystemDirectoryHandle) {}
-    list() { return listFiles(this.folder); }
+    list() {
+        return listFiles(this.folder);
+    }
     async open(name: string, create: boolean, readOnly = false): Promise<StoreFile> {
         const handle = await handleOf(this.folder, name, create);
         try {
             // Browsers that do not know the mode open exclusively.
             return new SyncFile(await handle.createSyncAccessHandle(readOnly ? { mode: 'read-only' } : undefined));
         } catch (error) {
-            if ((error as DOMException).name !== 'NoModificationAllowedError')
-                throw error;
+            if ((error as DOMException).name !== 'NoModificationAllowedError') throw error;
             throw makeError('busy', `'${name}' is in use by another tab`, { cause: error });
         }
     }
@@ -88,18 +99,18 @@ class SyncFolder implements StoreFolder {
     }
     async rename(from: string, to: string) {
         const handle = await handleOf(this.folder, from, false);
-        if (handle.move === undefined)
-            throw makeError('unsupported', 'this browser cannot rename files of the store');
+        if (handle.move === undefined) throw makeError('unsupported', 'this browser cannot rename files of the store');
         await handle.move(to);
     }
-    async blob(name: string): Promise<Blob> { return (await handleOf(this.folder, name, false)).getFile(); }
+    async blob(name: string): Promise<Blob> {
+        return (await handleOf(this.folder, name, false)).getFile();
+    }
 }
 
 function ignoreAbsent(error: unknown): void {
     if ((error as DOMException).name === 'NoModificationAllowedError')
         throw makeError('busy', 'the file is in use by another tab', { cause: error });
-    if ((error as DOMException).name !== 'NotFoundError')
-        throw error;
+    if ((error as DOMException).name !== 'NotFoundError') throw error;
 }
 
 // --- files made of segments -----------------------------------------------------------------------------------------------------
@@ -117,14 +128,22 @@ const openSegmented = new Set<string>();
 
 class SegmentedFile implements StoreFile {
     private cached: { index: number; bytes: Uint8Array; dirty: boolean } | undefined;
-    constructor(private readonly pairs: Pairs, private readonly name: string, private nBytes: number, private readonly lock: string) {}
+    constructor(
+        private readonly pairs: Pairs,
+        private readonly name: string,
+        private nBytes: number,
+        private readonly lock: string,
+    ) {}
 
-    async size() { return this.nBytes; }
+    async size() {
+        return this.nBytes;
+    }
 
     async read(offset: number, into: Uint8Array): Promise<number> {
         const end = Math.min(this.nBytes, offset + into.length);
         for (let at = offset; at < end;) {
-            const inside = at % segmentBytes, n = Math.min(segmentBytes - inside, end - at);
+            const inside = at % segmentBytes,
+                n = Math.min(segmentBytes - inside, end - at);
             const segment = await this.load(Math.floor(at / segmentBytes));
             const part = segment.subarray(inside, inside + n);
             into.fill(0, at - offset, at - offset + n);
@@ -136,7 +155,9 @@ class SegmentedFile implements StoreFile {
 
     async write(offset: number, bytes: Uint8Array): Promise<void> {
         for (let done = 0; done < bytes.length;) {
-            const at = offset + done, inside = at % segmentBytes, n = Math.min(segmentBytes - inside, bytes.length - done);
+            const at = offset + done,
+                inside = at % segmentBytes,
+                n = Math.min(segmentBytes - inside, bytes.length - done);
             let segment = await this.load(Math.floor(at / segmentBytes));
             if (segment.length < inside + n) {
                 const longer = new Uint8Array(inside + n);
@@ -178,43 +199,39 @@ class SegmentedFile implements StoreFile {
     }
 
     private async load(index: number): Promise<Uint8Array> {
-        if (this.cached?.index === index)
-            return this.cached.bytes;
-        if (this.cached?.dirty)
-            await this.pairs.put(`${this.name}/${this.cached.index}`, this.cached.bytes);
-        const bytes = await this.pairs.get(`${this.name}/${index}`) ?? new Uint8Array(0);
+        if (this.cached?.index === index) return this.cached.bytes;
+        if (this.cached?.dirty) await this.pairs.put(`${this.name}/${this.cached.index}`, this.cached.bytes);
+        const bytes = (await this.pairs.get(`${this.name}/${index}`)) ?? new Uint8Array(0);
         this.cached = { index, bytes, dirty: false };
         return bytes;
     }
 }
 
 class SegmentedFolder implements StoreFolder {
-    constructor(readonly kind: StoreKind, private readonly pairs: Pairs) {}
+    constructor(
+        readonly kind: StoreKind,
+        private readonly pairs: Pairs,
+    ) {}
     async list() {
         const found: { name: string; size: number }[] = [];
         for (const key of await this.pairs.keys())
             if (key.endsWith('/size')) {
                 const name = key.slice(0, -'/size'.length);
-                found.push({ name, size: await this.sizeOf(name) ?? 0 });
+                found.push({ name, size: (await this.sizeOf(name)) ?? 0 });
             }
         return found;
     }
     async open(name: string, create: boolean): Promise<StoreFile> {
         const lock = `${this.kind}:${name}`;
-        if (openSegmented.has(lock))
-            throw makeError('busy', `'${name}' is in use`);
+        if (openSegmented.has(lock)) throw makeError('busy', `'${name}' is in use`);
         const size = await this.sizeOf(name);
-        if (size === undefined && !create)
-            throw makeError('not_found', `there is no file '${name}' in the store`);
+        if (size === undefined && !create) throw makeError('not_found', `there is no file '${name}' in the store`);
         openSegmented.add(lock);
         return new SegmentedFile(this.pairs, name, size ?? 0, lock);
     }
     async remove(name: string) {
-        if (openSegmented.has(`${this.kind}:${name}`))
-            throw makeError('busy', `'${name}' is in use`);
-        for (const key of await this.pairs.keys())
-            if (key.startsWith(`${name}/`))
-                await this.pairs.remove(key);
+        if (openSegmented.has(`${this.kind}:${name}`)) throw makeError('busy', `'${name}' is in use`);
+        for (const key of await this.pairs.keys()) if (key.startsWith(`${name}/`)) await this.pairs.remove(key);
     }
     async rename(from: string, to: string) {
         for (const key of await this.pairs.keys())
@@ -231,22 +248,31 @@ class SegmentedFolder implements StoreFolder {
 
 class MemoryPairs implements Pairs {
     private readonly map = new Map<string, Uint8Array>();
-    async get(key: string) { return this.map.get(key); }
-    async put(key: string, bytes: Uint8Array) { this.map.set(key, bytes.slice()); }
-    async remove(key: string) { this.map.delete(key); }
-    async keys() { return [...this.map.keys()]; }
+    async get(key: string) {
+        return this.map.get(key);
+    }
+    async put(key: string, bytes: Uint8Array) {
+        this.map.set(key, bytes.slice());
+    }
+    async remove(key: string) {
+        this.map.delete(key);
+    }
+    async keys() {
+        return [...this.map.keys()];
+    }
 }
 
 class OpfsPairs implements Pairs {
     constructor(private readonly folder: FileSystemDirectoryHandle) {}
-    private static file(key: string) { return `segment-${encodeURIComponent(key)}`; }
+    private static file(key: string) {
+        return `segment-${encodeURIComponent(key)}`;
+    }
     async get(key: string) {
         try {
             const file = await (await this.folder.getFileHandle(OpfsPairs.file(key))).getFile();
             return new Uint8Array(await file.arrayBuffer());
         } catch (error) {
-            if ((error as DOMException).name === 'NotFoundError')
-                return undefined;
+            if ((error as DOMException).name === 'NotFoundError') return undefined;
             throw error;
         }
     }
@@ -255,9 +281,12 @@ class OpfsPairs implements Pairs {
         await writable.write(bytes as Uint8Array<ArrayBuffer>);
         await writable.close();
     }
-    async remove(key: string) { await this.folder.removeEntry(OpfsPairs.file(key)).catch(ignoreAbsent); }
+    async remove(key: string) {
+        await this.folder.removeEntry(OpfsPairs.file(key)).catch(ignoreAbsent);
+    }
     async keys() {
-        return (await listFiles(this.folder)).filter((f) => f.name.startsWith('segment-'))
+        return (await listFiles(this.folder))
+            .filter((f) => f.name.startsWith('segment-'))
             .map((f) => decodeURIComponent(f.name.slice('segment-'.length)));
     }
 }
@@ -272,10 +301,18 @@ class DatabasePairs implements Pairs {
             transaction.onabort = transaction.onerror = () => reject(transaction.error ?? asked.error);
         });
     }
-    get(key: string) { return this.run<Uint8Array | undefined>('readonly', (s) => s.get(key)); }
-    async put(key: string, bytes: Uint8Array) { await this.run('readwrite', (s) => s.put(bytes.slice(), key)); }
-    async remove(key: string) { await this.run('readwrite', (s) => s.delete(key)); }
-    keys() { return this.run<string[]>('readonly', (s) => s.getAllKeys()); }
+    get(key: string) {
+        return this.run<Uint8Array | undefined>('readonly', (s) => s.get(key));
+    }
+    async put(key: string, bytes: Uint8Array) {
+        await this.run('readwrite', (s) => s.put(bytes.slice(), key));
+    }
+    async remove(key: string) {
+        await this.run('readwrite', (s) => s.delete(key));
+    }
+    keys() {
+        return this.run<string[]>('readonly', (s) => s.getAllKeys());
+    }
 }
 
 function openDatabase(name: string): Promise<IDBDatabase> {
@@ -300,9 +337,9 @@ export async function openBrowserFolder(name = 'carat-models', only?: StoreKind)
     if (only === undefined || only === 'opfs' || only === 'opfs-segments') {
         try {
             const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle(name, { create: true });
-            const sync = typeof FileSystemFileHandle !== 'undefined' && 'createSyncAccessHandle' in FileSystemFileHandle.prototype;
-            if (sync && only !== 'opfs-segments')
-                return new SyncFolder(folder);
+            const sync =
+                typeof FileSystemFileHandle !== 'undefined' && 'createSyncAccessHandle' in FileSystemFileHandle.prototype;
+            if (sync && only !== 'opfs-segments') return new SyncFolder(folder);
             if (only !== 'opfs' && 'createWritable' in FileSystemFileHandle.prototype)
                 return new SegmentedFolder('opfs-segments', new OpfsPairs(folder));
         } catch (error) {
@@ -316,7 +353,6 @@ export async function openBrowserFolder(name = 'carat-models', only?: StoreKind)
             tried.push(error);
         }
     }
-    if (only === undefined || only === 'memory')
-        return memoryFolder();
+    if (only === undefined || only === 'memory') return memoryFolder();
     throw makeError('unsupported', `this browser has no ${only} storage`, { cause: tried[0] });
 }

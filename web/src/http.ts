@@ -5,16 +5,16 @@ import { CaratError, makeError, throwIfAborted } from './errors';
 export interface RemoteOptions {
     headers?: Record<string, string>;
     signal?: AbortSignal | undefined;
-    retries?: number;        // attempts without progress before giving up; default 6
-    backoffMs?: number;      // wait before the first retry, doubled each time; default 500
-    stallMs?: number;        // no byte for so long counts as a lost connection; default 30 000
+    retries?: number; // attempts without progress before giving up; default 6
+    backoffMs?: number; // wait before the first retry, doubled each time; default 500
+    stallMs?: number; // no byte for so long counts as a lost connection; default 30 000
 }
 
 // What identifies the file: two replies with different validators are not of one file.
 export interface RemoteFile {
     url: string;
     size: number;
-    etag: string | null;          // null: not sent, or hidden by CORS
+    etag: string | null; // null: not sent, or hidden by CORS
     headers: Record<string, string>;
 }
 
@@ -34,7 +34,12 @@ export async function openRemote(url: string, options: RemoteOptions = {}): Prom
 }
 
 // The bytes [start, end) in pieces as they arrive. A lost connection is taken up again where it broke.
-export async function* streamRange(file: RemoteFile, start: number, end: number, options: RemoteOptions = {}): AsyncGenerator<Uint8Array> {
+export async function* streamRange(
+    file: RemoteFile,
+    start: number,
+    end: number,
+    options: RemoteOptions = {},
+): AsyncGenerator<Uint8Array> {
     let at = start;
     let attempt = 0;
     while (at < end) {
@@ -47,8 +52,7 @@ export async function* streamRange(file: RemoteFile, start: number, end: number,
         } catch (error) {
             throwIfAborted(options.signal);
             attempt = at > before ? 0 : attempt + 1;
-            if (!isTransient(error) || attempt >= (options.retries ?? 6))
-                throw error;
+            if (!isTransient(error) || attempt >= (options.retries ?? 6)) throw error;
             await sleep(waitMs(options, attempt, error), options.signal);
         }
     }
@@ -70,8 +74,7 @@ export function readRangeSync(file: RemoteFile, start: number, into: Uint8Array)
     const xhr = new XMLHttpRequest();
     xhr.open('GET', file.url, false);
     xhr.responseType = 'arraybuffer';
-    for (const [name, value] of Object.entries(file.headers))
-        xhr.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries(file.headers)) xhr.setRequestHeader(name, value);
     xhr.setRequestHeader('Range', `bytes=${start}-${start + into.length - 1}`);
     xhr.send();
     const body = xhr.response as ArrayBuffer | null;
@@ -89,7 +92,10 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
     let timer: ReturnType<typeof setTimeout> | undefined;
     const watch = () => {
         clearTimeout(timer);
-        timer = setTimeout(() => { stalled = true; stop.abort(); }, options.stallMs ?? 30_000);
+        timer = setTimeout(() => {
+            stalled = true;
+            stop.abort();
+        }, options.stallMs ?? 30_000);
     };
     let at = start;
     try {
@@ -103,24 +109,19 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
         try {
             for (;;) {
                 const { done, value } = await reader.read();
-                if (done)
-                    break;
+                if (done) break;
                 watch();
-                if (at + value.length > end)
-                    throw makeError('io', `${file.url}: the server sent more bytes than asked for`);
+                if (at + value.length > end) throw makeError('io', `${file.url}: the server sent more bytes than asked for`);
                 at += value.length;
                 yield value;
             }
         } finally {
             await reader.cancel().catch(() => undefined);
         }
-        if (at < end)
-            throw transient(`${file.url}: the connection closed after ${at - start} of ${end - start} bytes`);
+        if (at < end) throw transient(`${file.url}: the connection closed after ${at - start} of ${end - start} bytes`);
     } catch (error) {
-        if (stalled)
-            throw transient(`${file.url}: no byte arrived for ${(options.stallMs ?? 30_000) / 1000} s`);
-        if (error instanceof CaratError || options.signal?.aborted)
-            throw error;
+        if (stalled) throw transient(`${file.url}: no byte arrived for ${(options.stallMs ?? 30_000) / 1000} s`);
+        if (error instanceof CaratError || options.signal?.aborted) throw error;
         throw transient(`${file.url}: ${(error as Error).message}`, error);
     } finally {
         clearTimeout(timer);
@@ -129,26 +130,35 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
     }
 }
 
-async function request(url: string, start: number, end: number, headers: Record<string, string>, signal: AbortSignal | undefined): Promise<Response> {
+async function request(
+    url: string,
+    start: number,
+    end: number,
+    headers: Record<string, string>,
+    signal: AbortSignal | undefined,
+): Promise<Response> {
     let response: Response;
     try {
-        response = await fetch(url, { headers: { ...headers, Range: `bytes=${start}-${end - 1}` }, signal: signal ?? null, cache: 'no-store' });
+        response = await fetch(url, {
+            headers: { ...headers, Range: `bytes=${start}-${end - 1}` },
+            signal: signal ?? null,
+            cache: 'no-store',
+        });
     } catch (error) {
         throwIfAborted(signal);
         throw transient(`${url}: ${(error as Error).message}`, error);
     }
-    if (response.status === 206)
-        return response;
+    if (response.status === 206) return response;
     await response.body?.cancel().catch(() => undefined);
-    if (response.status === 200)
-        throw makeError('no_ranges', `${url}: the server answers 200 to a range request`);
+    if (response.status === 200) throw makeError('no_ranges', `${url}: the server answers 200 to a range request`);
     if (response.status === 404 || response.status === 410)
         throw makeError('not_found', `${url}: the server answers ${response.status}`);
-    if (response.status === 416)
-        throw makeError('changed', `${url}: the server has no bytes ${start}-${end - 1}`);
+    if (response.status === 416) throw makeError('changed', `${url}: the server has no bytes ${start}-${end - 1}`);
     if (response.status >= 500 || response.status === 408 || response.status === 425 || response.status === 429)
         throw transient(`${url}: the server answers ${response.status}`, undefined, response.headers.get('retry-after'));
-    throw makeError('io', `${url}: the server answers ${response.status}`, { remedy: 'Check the address and whether it needs a login.' });
+    throw makeError('io', `${url}: the server answers ${response.status}`, {
+        remedy: 'Check the address and whether it needs a login.',
+    });
 }
 
 // Checks that the reply is the range that was asked for, and returns the file's total size.
@@ -158,11 +168,11 @@ function contentRange(response: Response, url: string, start: number, end: numbe
         throw makeError('no_ranges', `${url}: the server compresses the file (${encoding}), so that byte positions mean nothing`);
     const header = response.headers.get('content-range');
     if (header === null)
-        throw makeError('no_ranges', `${url}: the reply has no Content-Range, or the server does not let this site see it`,
-            { remedy: 'The server must send Access-Control-Expose-Headers: Content-Range. Or download the file and open it as a local file.' });
+        throw makeError('no_ranges', `${url}: the reply has no Content-Range, or the server does not let this site see it`, {
+            remedy: 'The server must send Access-Control-Expose-Headers: Content-Range. Or download the file and open it as a local file.',
+        });
     const match = /^bytes (\d+)-(\d+)\/(\d+)$/.exec(header.trim());
-    if (match === null)
-        throw makeError('no_ranges', `${url}: Content-Range '${header}' cannot be understood`);
+    if (match === null) throw makeError('no_ranges', `${url}: Content-Range '${header}' cannot be understood`);
     const [first, last, total] = [Number(match[1]), Number(match[2]), Number(match[3])];
     if (first !== start || last !== Math.min(end, total) - 1 || last < first)
         throw makeError('no_ranges', `${url}: asked for bytes ${start}-${end - 1}, got '${header}'`);
@@ -172,7 +182,11 @@ function contentRange(response: Response, url: string, start: number, end: numbe
 // --- trying again -------------------------------------------------------------------------------------------------------------
 
 class TransientError extends CaratError {
-    constructor(message: string, readonly retryAfterMs: number | null, cause?: unknown) {
+    constructor(
+        message: string,
+        readonly retryAfterMs: number | null,
+        cause?: unknown,
+    ) {
         super('io', message, { cause });
         this.name = 'NetworkError';
     }
@@ -195,10 +209,15 @@ function waitMs(options: RemoteOptions, attempt: number, error: unknown): number
 
 export function sleep(ms: number, signal?: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
-        const abort = () => { clearTimeout(timer); reject(makeError('cancelled', 'the call was cancelled')); };
-        const timer = setTimeout(() => { signal?.removeEventListener('abort', abort); resolve(); }, ms);
-        if (signal?.aborted)
-            abort();
+        const abort = () => {
+            clearTimeout(timer);
+            reject(makeError('cancelled', 'the call was cancelled'));
+        };
+        const timer = setTimeout(() => {
+            signal?.removeEventListener('abort', abort);
+            resolve();
+        }, ms);
+        if (signal?.aborted) abort();
         signal?.addEventListener('abort', abort, { once: true });
     });
 }
@@ -209,8 +228,7 @@ async function retrying<T>(options: RemoteOptions, attemptOnce: () => Promise<T>
             return await attemptOnce();
         } catch (error) {
             throwIfAborted(options.signal);
-            if (!isTransient(error) || attempt >= (options.retries ?? 6))
-                throw error;
+            if (!isTransient(error) || attempt >= (options.retries ?? 6)) throw error;
             await sleep(waitMs(options, attempt, error), options.signal);
         }
     }

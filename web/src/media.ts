@@ -27,31 +27,40 @@ export async function gatherMedia(messages: ChatMessage[]): Promise<{ messages: 
 
 async function decode(part: ContentPart): Promise<Media | undefined> {
     switch (part.type) {
-    case 'image_url': return { kind: 'image-file', bytes: await fetchBytes(part.image_url.url) };
-    case 'image': {
-        const bytes = await bytesOf(part.image);
-        const media: Media = bytes !== undefined ? { kind: 'image-file', bytes }
-            : isPixels(part.image) ? fromPixels(part.image) : await decodeImage(part.image as ImageBitmapSource);
-        return part.tokens === undefined ? media : { ...media, tokens: part.tokens };
-    }
-    case 'input_audio': return decodeSound(Uint8Array.from(atob(part.input_audio.data.replace(/^data:[^,]*,/, '')), (c) => c.charCodeAt(0)));
-    case 'audio': return part.audio instanceof Float32Array ? { kind: 'audio', samples: part.audio } : decodeSound((await bytesOf(part.audio))!);
-    default: return undefined;
+        case 'image_url':
+            return { kind: 'image-file', bytes: await fetchBytes(part.image_url.url) };
+        case 'image': {
+            const bytes = await bytesOf(part.image);
+            const media: Media =
+                bytes !== undefined
+                    ? { kind: 'image-file', bytes }
+                    : isPixels(part.image)
+                      ? fromPixels(part.image)
+                      : await decodeImage(part.image as ImageBitmapSource);
+            return part.tokens === undefined ? media : { ...media, tokens: part.tokens };
+        }
+        case 'input_audio':
+            return decodeSound(Uint8Array.from(atob(part.input_audio.data.replace(/^data:[^,]*,/, '')), (c) => c.charCodeAt(0)));
+        case 'audio':
+            return part.audio instanceof Float32Array
+                ? { kind: 'audio', samples: part.audio }
+                : decodeSound((await bytesOf(part.audio))!);
+        default:
+            return undefined;
     }
 }
 
 async function bytesOf(data: unknown): Promise<Uint8Array | undefined> {
-    if (data instanceof Blob)
-        return new Uint8Array(await data.arrayBuffer());
-    if (data instanceof ArrayBuffer)
-        return new Uint8Array(data);
+    if (data instanceof Blob) return new Uint8Array(await data.arrayBuffer());
+    if (data instanceof ArrayBuffer) return new Uint8Array(data);
     return data instanceof Uint8Array ? data : undefined;
 }
 
 async function fetchBytes(url: string): Promise<Uint8Array> {
-    const response = await fetch(url).catch((error: Error) => { throw makeError('io', `the image could not be loaded: ${error.message}`, { cause: error }); });
-    if (!response.ok)
-        throw makeError('not_found', `the image could not be loaded: the server answers ${response.status}`);
+    const response = await fetch(url).catch((error: Error) => {
+        throw makeError('io', `the image could not be loaded: ${error.message}`, { cause: error });
+    });
+    if (!response.ok) throw makeError('not_found', `the image could not be loaded: the server answers ${response.status}`);
     return new Uint8Array(await response.arrayBuffer());
 }
 
@@ -63,14 +72,14 @@ async function decodeSound(bytes: Uint8Array): Promise<Media> {
 
 // Files become pixels and samples. WAV is read by the engine, images by the browser.
 export async function decodeFiles(engine: Engine, media: Media[]): Promise<DecodedMedia[]> {
-    return Promise.all(media.map(async (item): Promise<DecodedMedia> => {
-        if (item.kind === 'audio-file')
-            return { kind: 'audio', samples: engine.decodeWav(item.bytes) };
-        if (!('bytes' in item))
-            return item;
-        const decoded = await decodeImage(new Blob([item.bytes as Uint8Array<ArrayBuffer>]));
-        return item.tokens === undefined ? decoded : { ...decoded, tokens: item.tokens };
-    }));
+    return Promise.all(
+        media.map(async (item): Promise<DecodedMedia> => {
+            if (item.kind === 'audio-file') return { kind: 'audio', samples: engine.decodeWav(item.bytes) };
+            if (!('bytes' in item)) return item;
+            const decoded = await decodeImage(new Blob([item.bytes as Uint8Array<ArrayBuffer>]));
+            return item.tokens === undefined ? decoded : { ...decoded, tokens: item.tokens };
+        }),
+    );
 }
 
 function isPixels(image: unknown): image is Pixels {
@@ -82,20 +91,28 @@ function isPixels(image: unknown): image is Pixels {
 function fromPixels({ data, width, height }: Pixels): ImageMedia {
     const rgb = new Uint8Array(3 * width * height);
     if (data.length !== 4 * width * height)
-        throw makeError('bad_argument', `an image of ${width} x ${height} pixels has ${4 * width * height} bytes of RGBA, not ${data.length}`);
+        throw makeError(
+            'bad_argument',
+            `an image of ${width} x ${height} pixels has ${4 * width * height} bytes of RGBA, not ${data.length}`,
+        );
     for (let i = 0, j = 0; j < rgb.length; i += 4, j += 3) {
         const alpha = data[i + 3]! / 255;
-        for (let c = 0; c < 3; c++)
-            rgb[j + c] = Math.round(data[i + c]! * alpha + 255 * (1 - alpha));
+        for (let c = 0; c < 3; c++) rgb[j + c] = Math.round(data[i + c]! * alpha + 255 * (1 - alpha));
     }
     return { kind: 'image', rgb, width, height };
 }
 
 async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
     if (typeof createImageBitmap === 'undefined')
-        throw makeError('unsupported', 'there is no decoder for image files here', { remedy: 'Pass the pixels: {data, width, height} with RGBA bytes.' });
-    const bitmap = await createImageBitmap(image, { premultiplyAlpha: 'none' })
-        .catch((error: Error) => { throw makeError('bad_file', `the image cannot be decoded: ${error.message}`, { cause: error, remedy: 'Use a PNG, JPEG or WebP image.' }); });
+        throw makeError('unsupported', 'there is no decoder for image files here', {
+            remedy: 'Pass the pixels: {data, width, height} with RGBA bytes.',
+        });
+    const bitmap = await createImageBitmap(image, { premultiplyAlpha: 'none' }).catch((error: Error) => {
+        throw makeError('bad_file', `the image cannot be decoded: ${error.message}`, {
+            cause: error,
+            remedy: 'Use a PNG, JPEG or WebP image.',
+        });
+    });
     try {
         const { width, height } = bitmap;
         const context = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true })!;
@@ -108,15 +125,20 @@ async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
 
 async function decodeAudio(bytes: Uint8Array): Promise<DecodedMedia> {
     if (typeof OfflineAudioContext === 'undefined')
-        throw makeError('unsupported', 'sounds can only be decoded in a page', { remedy: 'Pass a WAV file, or a Float32Array of mono samples at 16 kHz.' });
+        throw makeError('unsupported', 'sounds can only be decoded in a page', {
+            remedy: 'Pass a WAV file, or a Float32Array of mono samples at 16 kHz.',
+        });
     const context = new OfflineAudioContext(1, 1, sampleRate); // decodeAudioData resamples to the context's rate
-    const buffer = await context.decodeAudioData(bytes.slice().buffer)
-        .catch((error: Error) => { throw makeError('bad_file', `the sound cannot be decoded: ${error.message}`, { cause: error, remedy: 'Use WAV, MP3, OGG or M4A.' }); });
+    const buffer = await context.decodeAudioData(bytes.slice().buffer).catch((error: Error) => {
+        throw makeError('bad_file', `the sound cannot be decoded: ${error.message}`, {
+            cause: error,
+            remedy: 'Use WAV, MP3, OGG or M4A.',
+        });
+    });
     const samples = new Float32Array(buffer.length);
     for (let c = 0; c < buffer.numberOfChannels; c++) {
         const channel = buffer.getChannelData(c);
-        for (let i = 0; i < samples.length; i++)
-            samples[i]! += channel[i]! / buffer.numberOfChannels;
+        for (let i = 0; i < samples.length; i++) samples[i]! += channel[i]! / buffer.numberOfChannels;
     }
     return { kind: 'audio', samples };
 }

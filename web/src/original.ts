@@ -5,16 +5,31 @@
 // penalty counts a token once and acts in greedy mode too.
 
 import { findAssets } from './assets';
-import { Engine, type EngineOptions, type EngineSession, type Stepper } from './engine';
+import { Engine, type EngineOptions } from './engine';
 import { makeError } from './errors';
+import type { EngineSession, Stepper } from './session';
 import { functionSource, memorySource, type ReadFunction, type Source, urlSource } from './source';
 import { openGpu } from './webgpu';
 
-export interface SamplingOptions { temperature?: number; top_k?: number; top_p?: number; repetition_penalty?: number; seed?: number | bigint }
-export interface OriginalMessage { role: 'system' | 'user' | 'model'; content: string }
+export interface SamplingOptions {
+    temperature?: number;
+    top_k?: number;
+    top_p?: number;
+    repetition_penalty?: number;
+    seed?: number | bigint;
+}
+export interface OriginalMessage {
+    role: 'system' | 'user' | 'model';
+    content: string;
+}
 
 // Backend and place of the module, for those who need to say; not part of the original.
-export interface ModelSettings { backend?: 'auto' | 'webgpu' | 'cpu'; wasmUrl?: string; gpu?: GPU; threads?: number }
+export interface ModelSettings {
+    backend?: 'auto' | 'webgpu' | 'cpu';
+    wasmUrl?: string;
+    gpu?: GPU;
+    threads?: number;
+}
 
 const originalSampling = { temperature: 0.7, top_k: 40, top_p: 0.95, repetition_penalty: 1, seed: 0 };
 
@@ -23,13 +38,21 @@ export class Model {
     private adapterSlots = 0;
     private pendingEncode: AbortController | undefined;
 
-    private constructor(private readonly engine: Engine, private readonly session: EngineSession, private readonly stepper: Stepper) {}
+    private constructor(
+        private readonly engine: Engine,
+        private readonly session: EngineSession,
+        private readonly stepper: Stepper,
+    ) {}
 
     // A whole file in memory.
-    static load(bytes: Uint8Array): Promise<Model> { return Model.open(memorySource(bytes), 4096, false); }
+    static load(bytes: Uint8Array): Promise<Model> {
+        return Model.open(memorySource(bytes), 4096, false);
+    }
 
     // A file on a server that answers range requests.
-    static async loadFromUrl(url: string): Promise<Model> { return Model.open(await urlSource(url), 4096, false); }
+    static async loadFromUrl(url: string): Promise<Model> {
+        return Model.open(await urlSource(url), 4096, false);
+    }
 
     // read(offset, n) gives n bytes, at once or as a promise. maxContext 0 or absent: 4096.
     static loadFromOpfs(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
@@ -57,12 +80,22 @@ export class Model {
     // --- tokens -----------------------------------------------------------------------------------------------------------------
 
     // Markers such as <|turn> in the text become their tokens.
-    encode(text: string): Uint32Array { return Uint32Array.from(this.engine.tokenize(text, false, true)); }
+    encode(text: string): Uint32Array {
+        return Uint32Array.from(this.engine.tokenize(text, false, true));
+    }
     // The entry of the vocabulary: U+2581 for a space, <0xHH> for a byte.
-    tokenStr(id: number): string { return this.engine.tokenText(id); }
-    get vocabSize(): number { return this.engine.info.vocabulary; }
-    isEos(id: number): boolean { return this.engine.isEnd(id); }
-    renderChat(messages: OriginalMessage[], withBos = false): string { return this.engine.render(withoutModelRole(messages), withBos, false); }
+    tokenStr(id: number): string {
+        return this.engine.tokenText(id);
+    }
+    get vocabSize(): number {
+        return this.engine.info.vocabulary;
+    }
+    isEos(id: number): boolean {
+        return this.engine.isEnd(id);
+    }
+    renderChat(messages: OriginalMessage[], withBos = false): string {
+        return this.engine.render(withoutModelRole(messages), withBos, false);
+    }
     // The last model turn is left open, so that an interrupted answer can be continued.
     renderChatForContinuation(messages: OriginalMessage[], withBos = false): string {
         return this.engine.render(withoutModelRole(messages), withBos, true);
@@ -71,13 +104,21 @@ export class Model {
     // --- the loop ---------------------------------------------------------------------------------------------------------------
 
     // Tokens consumed so far.
-    get position(): number { return this.session.position; }
+    get position(): number {
+        return this.session.position;
+    }
     // Position 0 and an empty penalty history; the random numbers run on.
-    reset(): void { this.stepper.reset(); }
+    reset(): void {
+        this.stepper.reset();
+    }
     // Feeds a token and samples the next one.
-    step(token: number): Promise<number> { return this.stepper.step(token); }
+    step(token: number): Promise<number> {
+        return this.stepper.step(token);
+    }
     // Feeds one soft token of the model's width.
-    stepWithEmbedding(soft: Float32Array): Promise<number> { return this.stepper.step(-1, soft); }
+    stepWithEmbedding(soft: Float32Array): Promise<number> {
+        return this.stepper.step(-1, soft);
+    }
     setSampling(options: SamplingOptions): void {
         const o = { ...originalSampling, ...options };
         this.stepper.setSampling(o.temperature, o.top_k, o.top_p, o.repetition_penalty, Number(o.seed));
@@ -85,24 +126,34 @@ export class Model {
 
     // --- adapters ---------------------------------------------------------------------------------------------------------------
 
-    get hasAdapter(): boolean { return this.adapterSlots > 0; }
+    get hasAdapter(): boolean {
+        return this.adapterSlots > 0;
+    }
     // One adapter at a time: a new one takes the place of the old. The number of weights it changes.
     async loadAdapter(bytes: Uint8Array): Promise<number> {
         this.clearAdapter();
-        return this.adapterSlots = this.engine.loadAdapter(bytes, undefined, 1);
+        return (this.adapterSlots = this.engine.loadAdapter(bytes, undefined, 1));
     }
     clearAdapter(): void {
-        if (this.adapterSlots > 0)
-            this.engine.clearAdapters();
+        if (this.adapterSlots > 0) this.engine.clearAdapters();
         this.adapterSlots = 0;
     }
 
     // --- images and sounds ------------------------------------------------------------------------------------------------------
 
-    get hasVision(): boolean { return this.engine.info.hasVision; }
-    get hasAudio(): boolean { return this.engine.info.hasAudio; }
+    get hasVision(): boolean {
+        return this.engine.info.hasVision;
+    }
+    get hasAudio(): boolean {
+        return this.engine.info.hasAudio;
+    }
     // Planar [3, height, width] in [-1, 1], sides multiples of 48. Flat soft tokens.
-    encodeImage(pixels: Float32Array, height: number, width: number, progress?: (layer: number, total: number) => void): Promise<Float32Array> {
+    encodeImage(
+        pixels: Float32Array,
+        height: number,
+        width: number,
+        progress?: (layer: number, total: number) => void,
+    ): Promise<Float32Array> {
         return this.encoding((signal) => this.engine.encode({ pixels, height, width }, progress ?? (() => undefined), signal));
     }
     encodeAudio(samples: Float32Array): Promise<Float32Array> {
@@ -110,35 +161,52 @@ export class Model {
     }
     // Soft tokens of an image, or null when a side is no multiple of 48.
     imageSoftTokenCount(height: number, width: number): number | null {
-        return height > 0 && width > 0 && height % 48 === 0 && width % 48 === 0 ? height / 48 * (width / 48) : null;
+        return height > 0 && width > 0 && height % 48 === 0 && width % 48 === 0 ? (height / 48) * (width / 48) : null;
     }
-    get imageSentinelIds(): [number, number] | null { return this.sentinels('<|image>', '<image|>'); }
-    get audioSentinelIds(): [number, number] | null { return this.sentinels('<|audio>', '<audio|>'); }
+    get imageSentinelIds(): [number, number] | null {
+        return this.sentinels('<|image>', '<image|>');
+    }
+    get audioSentinelIds(): [number, number] | null {
+        return this.sentinels('<|audio>', '<audio|>');
+    }
     // A WAV file as mono samples at 16 kHz.
-    decodeWav(bytes: Uint8Array): Float32Array { return this.engine.decodeWav(bytes); }
+    decodeWav(bytes: Uint8Array): Float32Array {
+        return this.engine.decodeWav(bytes);
+    }
     // The pending encode rejects with 'cancelled'.
-    cancelMultimodalEncode(): void { this.pendingEncode?.abort(); }
+    cancelMultimodalEncode(): void {
+        this.pendingEncode?.abort();
+    }
     // Gives the tower's memory back; it comes again with the next encode. 1 when there was something to give back.
-    releaseVisionWeights(): number { return this.release('vision'); }
-    releaseAudioWeights(): number { return this.release('audio'); }
-    get cachedWeightBytes(): bigint { return BigInt(this.engine.info.weightBytes); }
+    releaseVisionWeights(): number {
+        return this.release('vision');
+    }
+    releaseAudioWeights(): number {
+        return this.release('audio');
+    }
+    get cachedWeightBytes(): bigint {
+        return BigInt(this.engine.info.weightBytes);
+    }
 
     // --- state ------------------------------------------------------------------------------------------------------------------
 
     async saveKvState(): Promise<Uint8Array> {
-        throw makeError('unsupported', 'this build cannot save its state yet', { remedy: 'Keep the token ids and feed them again.' });
+        throw makeError('unsupported', 'this build cannot save its state yet', {
+            remedy: 'Keep the token ids and feed them again.',
+        });
     }
     async restoreKvState(_bytes: Uint8Array): Promise<void> {
         throw makeError('unsupported', 'this build cannot restore a state yet', { remedy: 'Feed the token ids again.' });
     }
 
     // Frees everything, as wasm-bindgen's objects do.
-    free(): void { void this.engine.close(); }
+    free(): void {
+        void this.engine.close();
+    }
 
     private async encoding(run: (signal: AbortSignal) => Promise<Float32Array>): Promise<Float32Array> {
-        if (this.pendingEncode !== undefined)
-            throw makeError('busy', 'another encode is pending');
-        const stop = this.pendingEncode = new AbortController();
+        if (this.pendingEncode !== undefined) throw makeError('busy', 'another encode is pending');
+        const stop = (this.pendingEncode = new AbortController());
         try {
             return await run(stop.signal);
         } finally {
@@ -147,8 +215,7 @@ export class Model {
     }
 
     private release(kind: 'vision' | 'audio'): number {
-        if (this.pendingEncode !== undefined || !this.engine.towerLoaded(kind))
-            return 0;
+        if (this.pendingEncode !== undefined || !this.engine.towerLoaded(kind)) return 0;
         this.engine.releaseTower(kind);
         return 1;
     }
@@ -169,15 +236,21 @@ export async function computeSpike(values: Float32Array): Promise<Float32Array> 
     try {
         const bytes = Math.max(4, values.byteLength);
         const buffer = device.createBuffer({ size: bytes, usage: 128 | 8 | 4 }); // storage, copy destination and source
-        const back = device.createBuffer({ size: bytes, usage: 1 | 8 });         // map for reading, copy destination
+        const back = device.createBuffer({ size: bytes, usage: 1 | 8 }); // map for reading, copy destination
         device.queue.writeBuffer(buffer, 0, values as Float32Array<ArrayBuffer>);
         const code = `@group(0) @binding(0) var<storage, read_write> v: array<f32>;
             @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) id: vec3<u32>) { if (id.x < arrayLength(&v)) { v[id.x] = 2.0 * v[id.x]; } }`;
-        const pipeline = device.createComputePipeline({ layout: 'auto', compute: { module: device.createShaderModule({ code }) } });
+        const pipeline = device.createComputePipeline({
+            layout: 'auto',
+            compute: { module: device.createShaderModule({ code }) },
+        });
         const encoder = device.createCommandEncoder();
         const pass = encoder.beginComputePass();
         pass.setPipeline(pipeline);
-        pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries: [{ binding: 0, resource: { buffer } }] }));
+        pass.setBindGroup(
+            0,
+            device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries: [{ binding: 0, resource: { buffer } }] }),
+        );
         pass.dispatchWorkgroups(Math.ceil(values.length / 64));
         pass.end();
         encoder.copyBufferToBuffer(buffer, 0, back, 0, bytes);

@@ -5,40 +5,65 @@ import { makeError } from './errors';
 import type { ChatMessage, ChatRequest, ContentPart, EngineEvent, Sampling } from './types';
 
 export type PromptRole = 'system' | 'user' | 'assistant';
-export interface PromptPart { type: 'text' | 'image' | 'audio'; value: unknown }
-export interface PromptMessage { role: PromptRole; content: string | PromptPart[]; prefix?: boolean }
+export interface PromptPart {
+    type: 'text' | 'image' | 'audio';
+    value: unknown;
+}
+export interface PromptMessage {
+    role: PromptRole;
+    content: string | PromptPart[];
+    prefix?: boolean;
+}
 export type PromptInput = string | PromptMessage[];
 
 export interface PromptSessionOptions {
     initialPrompts?: PromptMessage[];
     temperature?: number;
     topK?: number;
-    sampling?: Sampling;        // everything else
+    sampling?: Sampling; // everything else
     contextSize?: number;
     thinking?: boolean;
     signal?: AbortSignal;
 }
 
-export interface PromptOptions { signal?: AbortSignal; stop?: string | string[]; maxTokens?: number }
+export interface PromptOptions {
+    signal?: AbortSignal;
+    stop?: string | string[];
+    maxTokens?: number;
+}
 
 export class PromptSession extends EventTarget {
-    contextUsage = 0;           // tokens of the conversation so far
+    contextUsage = 0; // tokens of the conversation so far
     readonly contextWindow: number;
     private readonly messages: ChatMessage[];
     private destroyed = false;
     private queue: Promise<unknown> = Promise.resolve();
 
-    private constructor(private readonly carat: Carat, private readonly options: PromptSessionOptions, private readonly session: number,
-        context: number, messages: ChatMessage[]) {
+    private constructor(
+        private readonly carat: Carat,
+        private readonly options: PromptSessionOptions,
+        private readonly session: number,
+        context: number,
+        messages: ChatMessage[],
+    ) {
         super();
         this.contextWindow = context;
         this.messages = messages;
-        options.signal?.addEventListener('abort', () => { void this.destroy(); }, { once: true });
+        options.signal?.addEventListener(
+            'abort',
+            () => {
+                void this.destroy();
+            },
+            { once: true },
+        );
     }
 
-    static async create(carat: Carat, options: PromptSessionOptions, messages = (options.initialPrompts ?? []).map(toMessage)): Promise<PromptSession> {
-        if (options.signal?.aborted)
-            throw makeError('cancelled', 'the call was cancelled', { cause: options.signal.reason });
+    static async create(
+        carat: Carat,
+        options: PromptSessionOptions,
+        messages = (options.initialPrompts ?? []).map(toMessage),
+    ): Promise<PromptSession> {
+        if (options.signal?.aborted) throw makeError('cancelled', 'the call was cancelled', { cause: options.signal.reason });
         const { session, context } = await carat.newEngineSession(options.contextSize);
         return new PromptSession(carat, options, session, context, messages);
     }
@@ -46,8 +71,7 @@ export class PromptSession extends EventTarget {
     // The whole answer.
     async prompt(input: PromptInput, options: PromptOptions = {}): Promise<string> {
         let text = '';
-        for await (const piece of this.answer(input, options))
-            text += piece;
+        for await (const piece of this.answer(input, options)) text += piece;
         return text;
     }
 
@@ -57,12 +81,12 @@ export class PromptSession extends EventTarget {
         return new ReadableStream<string>({
             async pull(controller) {
                 const { done, value } = await pieces.next();
-                if (done)
-                    controller.close();
-                else
-                    controller.enqueue(value);
+                if (done) controller.close();
+                else controller.enqueue(value);
             },
-            async cancel() { await pieces.return(undefined); },
+            async cancel() {
+                await pieces.return(undefined);
+            },
         });
     }
 
@@ -89,22 +113,23 @@ export class PromptSession extends EventTarget {
         const overhead = 5; // <|turn>, the role, a newline, <turn|>, a newline
         let n = 0;
         for (const message of toMessages(input)) {
-            const text = typeof message.content === 'string' ? message.content : (message.content ?? []).map((p) => (p.type === 'text' ? p.text : '')).join('');
+            const text =
+                typeof message.content === 'string'
+                    ? message.content
+                    : (message.content ?? []).map((p) => (p.type === 'text' ? p.text : '')).join('');
             n += overhead + (await this.carat.tokenize(text)).length;
         }
         return n;
     }
 
     async destroy(): Promise<void> {
-        if (this.destroyed)
-            return;
+        if (this.destroyed) return;
         this.destroyed = true;
         await this.carat.link.call('session.free', { session: this.session }).catch(() => undefined);
     }
 
     private check(): void {
-        if (this.destroyed)
-            throw makeError('closed', 'the session was destroyed');
+        if (this.destroyed) throw makeError('closed', 'the session was destroyed');
     }
 
     // One answer after the other. What was asked and answered is remembered unless the call failed or was aborted.
@@ -112,7 +137,9 @@ export class PromptSession extends EventTarget {
         this.check();
         const before = this.queue;
         let release: () => void = () => undefined;
-        this.queue = new Promise<void>((resolve) => { release = resolve; });
+        this.queue = new Promise<void>((resolve) => {
+            release = resolve;
+        });
         try {
             await before;
             this.check();
@@ -125,19 +152,23 @@ export class PromptSession extends EventTarget {
                     text += event.text;
                     yield event.text;
                 }
-                if (event.kind === 'finish')
-                    this.finish(event, asked, prefix, text, options);
+                if (event.kind === 'finish') this.finish(event, asked, prefix, text, options);
             }
         } finally {
             release();
         }
     }
 
-    private finish(event: Extract<EngineEvent, { kind: 'finish' }>, asked: ChatMessage[], prefix: boolean, text: string, options: PromptOptions): void {
+    private finish(
+        event: Extract<EngineEvent, { kind: 'finish' }>,
+        asked: ChatMessage[],
+        prefix: boolean,
+        text: string,
+        options: PromptOptions,
+    ): void {
         if (event.reason === 'cancelled')
             throw makeError('cancelled', 'the call was cancelled', { cause: options.signal?.reason });
-        if (prefix)
-            text = String(asked.pop()!.content) + text;
+        if (prefix) text = String(asked.pop()!.content) + text;
         this.messages.push(...asked, { role: 'assistant', content: text });
         this.contextUsage = event.promptTokens + event.generatedTokens;
         if (event.reason === 'length' && this.contextUsage >= this.contextWindow)
@@ -147,10 +178,14 @@ export class PromptSession extends EventTarget {
     private events(messages: ChatMessage[], prefix: boolean, options: PromptOptions): Promise<AsyncGenerator<EngineEvent>> {
         const { temperature, topK, sampling, thinking } = this.options;
         const request: ChatRequest = {
-            messages, ...sampling,
-            ...(temperature !== undefined && { temperature }), ...(topK !== undefined && { top_k: topK }),
-            ...(thinking && { reasoning: true }), ...(prefix && { continue_final_message: true }),
-            ...(options.stop !== undefined && { stop: options.stop }), ...(options.maxTokens !== undefined && { max_tokens: options.maxTokens }),
+            messages,
+            ...sampling,
+            ...(temperature !== undefined && { temperature }),
+            ...(topK !== undefined && { top_k: topK }),
+            ...(thinking && { reasoning: true }),
+            ...(prefix && { continue_final_message: true }),
+            ...(options.stop !== undefined && { stop: options.stop }),
+            ...(options.maxTokens !== undefined && { max_tokens: options.maxTokens }),
         };
         return this.carat.chatEvents(request, this.session, options.signal);
     }
@@ -161,17 +196,13 @@ function toMessages(input: PromptInput): ChatMessage[] {
 }
 
 function toMessage(message: PromptMessage): ChatMessage {
-    if (typeof message.content === 'string')
-        return { role: message.role, content: message.content };
+    if (typeof message.content === 'string') return { role: message.role, content: message.content };
     return { role: message.role, content: message.content.map(toPart) };
 }
 
 function toPart(part: PromptPart): ContentPart {
-    if (part.type === 'text')
-        return { type: 'text', text: String(part.value) };
-    if (part.type === 'image')
-        return { type: 'image', image: part.value as Blob };
-    if (part.type === 'audio')
-        return { type: 'audio', audio: part.value as Blob };
+    if (part.type === 'text') return { type: 'text', text: String(part.value) };
+    if (part.type === 'image') return { type: 'image', image: part.value as Blob };
+    if (part.type === 'audio') return { type: 'audio', audio: part.value as Blob };
     throw makeError('bad_argument', `a prompt cannot hold a part of type '${String((part as PromptPart).type)}'`);
 }

@@ -9,8 +9,8 @@ import { openRemote, readRangeSync, type RemoteFile, type RemoteOptions, streamR
 import type { Transfer } from './store';
 
 export interface Source {
-    readonly name: string;                       // for messages
-    readonly size: number;                       // bytes; Number.MAX_SAFE_INTEGER while unknown (a stream)
+    readonly name: string; // for messages
+    readonly size: number; // bytes; Number.MAX_SAFE_INTEGER while unknown (a stream)
     // Bytes [start, end) in pieces. Pieces are valid until the next one is asked for.
     stream(start: number, end: number, signal?: AbortSignal): AsyncIterable<Uint8Array>;
     // Fills `into` at once; absent when the source can't. `rows` is true when reads of a few kB are cheap enough for every token.
@@ -29,28 +29,34 @@ function outside(name: string, offset: number, n: number, size: number) {
 
 export function memorySource(bytes: Uint8Array, name = 'the buffer'): Source {
     return {
-        name, size: bytes.length, rows: true,
+        name,
+        size: bytes.length,
+        rows: true,
         async *stream(start, end) {
-            for (let at = start; at < end; at += pieceBytes)
-                yield bytes.subarray(at, Math.min(end, at + pieceBytes));
+            for (let at = start; at < end; at += pieceBytes) yield bytes.subarray(at, Math.min(end, at + pieceBytes));
         },
         readSync(offset, into) {
-            if (offset + into.length > bytes.length)
-                throw outside(name, offset, into.length, bytes.length);
+            if (offset + into.length > bytes.length) throw outside(name, offset, into.length, bytes.length);
             into.set(bytes.subarray(offset, offset + into.length));
         },
-        async close() { /* nothing is held */ },
+        async close() {
+            /* nothing is held */
+        },
     };
 }
 
 // --- a File or Blob -------------------------------------------------------------------------------------------------------------
 
-declare class FileReaderSync { readAsArrayBuffer(blob: Blob): ArrayBuffer }
+declare class FileReaderSync {
+    readAsArrayBuffer(blob: Blob): ArrayBuffer;
+}
 
 export function blobSource(blob: Blob, name = (blob as File).name ?? 'the file'): Source {
     const reader = typeof FileReaderSync === 'undefined' ? undefined : new FileReaderSync(); // workers only
     return {
-        name, size: blob.size, rows: true,
+        name,
+        size: blob.size,
+        rows: true,
         async *stream(start, end) {
             for (let at = start; at < end; at += pieceBytes)
                 yield new Uint8Array(await blob.slice(at, Math.min(end, at + pieceBytes)).arrayBuffer());
@@ -58,12 +64,13 @@ export function blobSource(blob: Blob, name = (blob as File).name ?? 'the file')
         ...(reader && {
             readSync(offset: number, into: Uint8Array) {
                 const got = new Uint8Array(reader.readAsArrayBuffer(blob.slice(offset, offset + into.length)));
-                if (got.length !== into.length)
-                    throw outside(name, offset, into.length, blob.size);
+                if (got.length !== into.length) throw outside(name, offset, into.length, blob.size);
                 into.set(got);
             },
         }),
-        async close() { /* nothing is held */ },
+        async close() {
+            /* nothing is held */
+        },
     };
 }
 
@@ -73,21 +80,21 @@ export async function fileSource(file: StoreFile, name: string): Promise<Source>
     const size = await file.size();
     const read = file.readSync?.bind(file);
     return {
-        name, size, rows: true,
+        name,
+        size,
+        rows: true,
         async *stream(start, end) {
             const piece = new Uint8Array(Math.min(pieceBytes, end - start));
             for (let at = start; at < end;) {
                 const n = await file.read(at, piece.subarray(0, Math.min(piece.length, end - at)));
-                if (n === 0)
-                    throw outside(name, at, end - at, size);
+                if (n === 0) throw outside(name, at, end - at, size);
                 yield piece.subarray(0, n);
                 at += n;
             }
         },
         ...(read && {
             readSync(offset: number, into: Uint8Array) {
-                if (read(offset, into) !== into.length)
-                    throw outside(name, offset, into.length, size);
+                if (read(offset, into) !== into.length) throw outside(name, offset, into.length, size);
             },
         }),
         close: () => file.close(),
@@ -98,7 +105,9 @@ export async function fileSource(file: StoreFile, name: string): Promise<Source>
 
 export function transferSource(transfer: Transfer): Source {
     return {
-        name: transfer.key, size: transfer.size, rows: false,
+        name: transfer.key,
+        size: transfer.size,
+        rows: false,
         async *stream(start, end) {
             const piece = new Uint8Array(Math.min(pieceBytes, end - start));
             for (let at = start; at < end; at += piece.length) {
@@ -107,7 +116,9 @@ export function transferSource(transfer: Transfer): Source {
                 yield part;
             }
         },
-        async close() { /* the transfer goes on */ },
+        async close() {
+            /* the transfer goes on */
+        },
     };
 }
 
@@ -117,10 +128,14 @@ export async function urlSource(url: string, options: RemoteOptions = {}): Promi
     const file: RemoteFile = await openRemote(url, options);
     const sync = typeof XMLHttpRequest !== 'undefined' && typeof document === 'undefined';
     return {
-        name: url, size: file.size, rows: false, // each would be a request of its own
+        name: url,
+        size: file.size,
+        rows: false, // each would be a request of its own
         stream: (start, end, signal) => streamRange(file, start, end, { ...options, signal }),
         ...(sync && { readSync: (offset: number, into: Uint8Array) => readRangeSync(file, offset, into) }),
-        async close() { /* nothing is held */ },
+        async close() {
+            /* nothing is held */
+        },
     };
 }
 
@@ -128,10 +143,12 @@ export async function urlSource(url: string, options: RemoteOptions = {}): Promi
 
 export function streamSource(stream: ReadableStream<Uint8Array>, size = Number.MAX_SAFE_INTEGER, name = 'the stream'): Source {
     const reader = stream.getReader();
-    let at = 0;                   // position of `rest` in the stream
+    let at = 0; // position of `rest` in the stream
     let rest = new Uint8Array(0); // arrived, but not given out
     return {
-        name, size, rows: false,
+        name,
+        size,
+        rows: false,
         async *stream(start, end) {
             if (start < at)
                 throw makeError('bad_argument', `${name} was asked for bytes that went by; use a file or a URL for this model`);
@@ -141,8 +158,7 @@ export function streamSource(stream: ReadableStream<Uint8Array>, size = Number.M
                 at += passed;
                 if (rest.length === 0) {
                     const { done, value } = await reader.read();
-                    if (done)
-                        throw outside(name, start, end - start, at);
+                    if (done) throw outside(name, start, end - start, at);
                     rest = value as Uint8Array<ArrayBuffer>;
                     continue;
                 }
@@ -153,7 +169,9 @@ export function streamSource(stream: ReadableStream<Uint8Array>, size = Number.M
                 yield piece;
             }
         },
-        async close() { await reader.cancel().catch(() => undefined); },
+        async close() {
+            await reader.cancel().catch(() => undefined);
+        },
     };
 }
 
@@ -164,17 +182,20 @@ export type ReadFunction = (offset: number, n: number) => Uint8Array | ArrayBuff
 
 export function functionSource(read: ReadFunction, size: number, name = 'the read function'): Source {
     return {
-        name, size, rows: false,
+        name,
+        size,
+        rows: false,
         async *stream(start, end) {
             for (let at = start; at < end; at += pieceBytes) {
                 const n = Math.min(pieceBytes, end - at);
                 const got = await read(at, n);
                 const bytes = got instanceof Uint8Array ? got : new Uint8Array(got);
-                if (bytes.length !== n)
-                    throw makeError('io', `${name} gave ${bytes.length} bytes instead of ${n} at ${at}`);
+                if (bytes.length !== n) throw makeError('io', `${name} gave ${bytes.length} bytes instead of ${n} at ${at}`);
                 yield bytes;
             }
         },
-        async close() { /* nothing is held */ },
+        async close() {
+            /* nothing is held */
+        },
     };
 }

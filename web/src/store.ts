@@ -12,6 +12,7 @@
 import { asCaratError, makeError, throwIfAborted } from './errors';
 import type { StoreFile, StoreFolder, StoreKind } from './files';
 import { openRemote, type RemoteFile, type RemoteOptions, sleep, streamRange } from './http';
+import { type Begin, Journal } from './journal';
 import { crc32, Sha256 } from './sha256';
 import { turnAfter } from './turn';
 
@@ -20,10 +21,10 @@ export interface StoredModel {
     label: string;
     state: 'partial' | 'complete' | 'broken'; // broken: something outside changed its size; downloading starts anew
     size: number;
-    received: number;         // bytes that are safely stored
-    sha256: string | null;    // verified when complete; as promised, when partial
-    url: string | null;       // null: imported from a file
-    addedAt: number;          // milliseconds since 1970
+    received: number; // bytes that are safely stored
+    sha256: string | null; // verified when complete; as promised, when partial
+    url: string | null; // null: imported from a file
+    addedAt: number; // milliseconds since 1970
 }
 
 export interface StoreProgress {
@@ -32,114 +33,36 @@ export interface StoreProgress {
     received: number;
     total: number;
     bytesPerSecond: number;
-    secondsLeft: number;      // Infinity while unknown
+    secondsLeft: number; // Infinity while unknown
 }
 
 export interface DownloadOptions extends RemoteOptions {
     sha256?: string | undefined;
     label?: string | undefined;
-    parallel?: number | undefined;   // range requests at a time; default 4
+    parallel?: number | undefined; // range requests at a time; default 4
     chunkBytes?: number | undefined; // default 8 MiB
     onProgress?: ((progress: StoreProgress) => void) | undefined;
 }
 
-export interface StoreUsage { kind: StoreKind; modelBytes: number; usage: number; quota: number }
-
-interface Begin {
-    t: 'begin'; v: 1; key: string; label: string; url: string | null; size: number; etag: string | null; sha256: string | null;
-    chunk: number; at: number;
+export interface StoreUsage {
+    kind: StoreKind;
+    modelBytes: number;
+    usage: number;
+    quota: number;
 }
-type Entry = Begin | { t: 'chunk'; i: number; crc: number } | { t: 'bad'; i: number } | { t: 'done'; sha256: string };
 
 const defaultChunkBytes = 8 << 20;
 const pieceBytes = 1 << 20;
 const encoder = new TextEncoder();
-const decoder = new TextDecoder();
 
 // A name for files that is safe everywhere and different for different keys.
 export function fileIdOf(key: string): string {
-    const slug = key.replace(/^https?:\/\//, '').replace(/[^A-Za-z0-9._-]+/g, '-').slice(-40).replace(/^[.-]+/, '');
+    const slug = key
+        .replace(/^https?:\/\//, '')
+        .replace(/[^A-Za-z0-9._-]+/g, '-')
+        .slice(-40)
+        .replace(/^[.-]+/, '');
     return `${slug || 'model'}-${new Sha256().update(encoder.encode(key)).digest().slice(0, 12)}`;
-}
-
-// --- the journal ----------------------------------------------------------------------------------------------------------------
-
-class Journal {
-    begin: Begin | undefined;
-    readonly crcs = new Map<number, number>(); // of the chunks that are stored
-    doneSha256: string | undefined;
-    private end = 0;
-
-    private constructor(private readonly file: StoreFile | undefined) {}
-
-    // Reads what is valid and cuts off the rest.
-    static async open(file: StoreFile): Promise<Journal> {
-        const bytes = new Uint8Array(await file.size());
-        await file.read(0, bytes);
-        const journal = Journal.parse(bytes, file);
-        if (journal.end < bytes.length)
-            await file.truncate(journal.end);
-        return journal;
-    }
-
-    // To look at only, when there is no file.
-    static parse(bytes: Uint8Array, file?: StoreFile): Journal {
-        const journal = new Journal(file);
-        for (let at = 0; at < bytes.length;) {
-            const newline = bytes.indexOf(10, at);
-            const entry = newline < 0 ? undefined : parseLine(bytes.subarray(at, newline));
-            if (entry === undefined || (journal.begin === undefined) !== (entry.t === 'begin'))
-                break;
-            journal.apply(entry);
-            at = journal.end = newline + 1;
-        }
-        return journal;
-    }
-
-    async append(entry: Entry): Promise<void> {
-        const json = JSON.stringify(entry);
-        const line = encoder.encode(`${crc32(encoder.encode(json)).toString(16).padStart(8, '0')} ${json}\n`);
-        const at = this.end;
-        this.end += line.length;
-        this.apply(entry);
-        await this.file!.write(at, line);
-        await this.file!.flush();
-    }
-
-    chunkCount(): number { return Math.ceil(this.begin!.size / this.begin!.chunk); }
-    chunkRange(i: number): [number, number] {
-        return [i * this.begin!.chunk, Math.min(this.begin!.size, (i + 1) * this.begin!.chunk)];
-    }
-    received(): number {
-        let n = 0;
-        for (const i of this.crcs.keys()) {
-            const [start, end] = this.chunkRange(i);
-            n += end - start;
-        }
-        return n;
-    }
-    async close() { await this.file?.close(); }
-
-    private apply(entry: Entry): void {
-        if (entry.t === 'begin')
-            this.begin = entry;
-        else if (entry.t === 'chunk')
-            this.crcs.set(entry.i, entry.crc);
-        else if (entry.t === 'bad')
-            this.crcs.delete(entry.i);
-        else
-            this.doneSha256 = entry.sha256;
-    }
-}
-
-function parseLine(line: Uint8Array): Entry | undefined {
-    if (line.length < 10 || crc32(line.subarray(9)) !== parseInt(decoder.decode(line.subarray(0, 8)), 16))
-        return undefined;
-    try {
-        return JSON.parse(decoder.decode(line.subarray(9))) as Entry;
-    } catch {
-        return undefined;
-    }
 }
 
 // --- a model being filled -------------------------------------------------------------------------------------------------------
@@ -147,7 +70,12 @@ function parseLine(line: Uint8Array): Entry | undefined {
 // Where chunks come from: bytes [start, end) in pieces.
 type ChunkStream = (start: number, end: number, signal: AbortSignal) => AsyncIterable<Uint8Array>;
 
-interface Waiter { start: number; end: number; resolve: () => void; reject: (error: unknown) => void }
+interface Waiter {
+    start: number;
+    end: number;
+    resolve: () => void;
+    reject: (error: unknown) => void;
+}
 
 // One model's transfer into the store. Its bytes can be read while they arrive: see read().
 export class Transfer {
@@ -167,19 +95,29 @@ export class Transfer {
     private hashed = 0;
     private wakeHasher: () => void = () => undefined;
 
-    constructor(private readonly folder: StoreFolder, private readonly id: string, private readonly journal: Journal,
-        private readonly part: StoreFile, private readonly stream: ChunkStream, private readonly options: DownloadOptions,
-        private readonly onEnd: () => void) {
+    constructor(
+        private readonly folder: StoreFolder,
+        private readonly id: string,
+        private readonly journal: Journal,
+        private readonly part: StoreFile,
+        private readonly stream: ChunkStream,
+        private readonly options: DownloadOptions,
+        private readonly onEnd: () => void,
+    ) {
         this.key = journal.begin!.key;
         this.size = journal.begin!.size;
         this.finished = this.run();
         this.finished.catch(() => undefined);
     }
 
-    describe(): StoredModel { return describe(this.journal, 'partial'); }
+    describe(): StoredModel {
+        return describe(this.journal, 'partial');
+    }
 
     // Pauses: what is stored stays, download() goes on later.
-    cancel(): void { this.stop.abort(); }
+    cancel(): void {
+        this.stop.abort();
+    }
 
     // Reads bytes as soon as they have arrived; asks for them first. They are checked only when the transfer has finished.
     async read(offset: number, into: Uint8Array): Promise<void> {
@@ -188,13 +126,11 @@ export class Transfer {
     }
 
     private wait(start: number, end: number): Promise<void> {
-        if (this.failed !== undefined)
-            return Promise.reject(this.failed);
+        if (this.failed !== undefined) return Promise.reject(this.failed);
         if (end > this.size)
             return Promise.reject(makeError('bad_argument', `bytes ${start}-${end} lie beyond the file's ${this.size}`));
         const missing = this.missingIn(start, end);
-        if (missing.length === 0)
-            return Promise.resolve();
+        if (missing.length === 0) return Promise.resolve();
         this.urgent.push(...missing);
         return new Promise((resolve, reject) => this.waiters.push({ start, end, resolve, reject }));
     }
@@ -202,26 +138,29 @@ export class Transfer {
     private missingIn(start: number, end: number): number[] {
         const missing: number[] = [];
         for (let i = Math.floor(start / this.journal.begin!.chunk); i * this.journal.begin!.chunk < end; i++)
-            if (!this.journal.crcs.has(i))
-                missing.push(i);
+            if (!this.journal.crcs.has(i)) missing.push(i);
         return missing;
     }
 
     private async run(): Promise<StoredModel> {
         const forward = () => this.stop.abort();
         this.options.signal?.addEventListener('abort', forward, { once: true });
-        if (this.options.signal?.aborted)
-            forward();
+        if (this.options.signal?.aborted) forward();
         try {
             throwIfAborted(this.stop.signal);
             const lanes = Array.from({ length: Math.max(1, this.options.parallel ?? 4) }, () => this.lane());
             const hasher = this.verify();
             const all = [hasher, ...lanes];
-            all.forEach((p) => p.catch((error) => { this.failed ??= error; this.stop.abort(); this.wakeHasher(); }));
+            all.forEach((p) =>
+                p.catch((error) => {
+                    this.failed ??= error;
+                    this.stop.abort();
+                    this.wakeHasher();
+                }),
+            );
             const results = await Promise.allSettled(all);
             const broken = results.find((r) => r.status === 'rejected');
-            if (broken !== undefined)
-                throw this.failed ?? (broken as PromiseRejectedResult).reason;
+            if (broken !== undefined) throw this.failed ?? (broken as PromiseRejectedResult).reason;
             return await this.complete(await hasher);
         } catch (error) {
             this.failed = error;
@@ -242,8 +181,7 @@ export class Transfer {
             throwIfAborted(this.stop.signal);
             const i = this.next();
             if (i === undefined) {
-                if (this.hashed >= this.journal.chunkCount())
-                    return;
+                if (this.hashed >= this.journal.chunkCount()) return;
                 await sleep(20, this.stop.signal); // the verification may still find a bad chunk
                 continue;
             }
@@ -260,18 +198,16 @@ export class Transfer {
         const free = (i: number) => !this.journal.crcs.has(i) && !this.active.has(i);
         while (this.urgent.length > 0) {
             const i = this.urgent.shift()!;
-            if (free(i))
-                return i;
+            if (free(i)) return i;
         }
-        for (let i = 0; i < this.journal.chunkCount(); i++)
-            if (free(i))
-                return i;
+        for (let i = 0; i < this.journal.chunkCount(); i++) if (free(i)) return i;
         return undefined;
     }
 
     private async bring(i: number): Promise<void> {
         const [start, end] = this.journal.chunkRange(i);
-        let at = start, crc = 0;
+        let at = start,
+            crc = 0;
         try {
             for await (const piece of this.stream(start, end, this.stop.signal)) {
                 await this.part.write(at, piece);
@@ -284,8 +220,7 @@ export class Transfer {
         } finally {
             this.inFlightBytes -= at - start;
         }
-        if (at !== end)
-            throw makeError('io', `the source gave ${at - start} bytes instead of ${end - start}`);
+        if (at !== end) throw makeError('io', `the source gave ${at - start} bytes instead of ${end - start}`);
         await this.part.flush();
         await this.journal.append({ t: 'chunk', i, crc });
         this.wakeHasher();
@@ -304,7 +239,9 @@ export class Transfer {
         for (let i = 0; i < this.journal.chunkCount();) {
             throwIfAborted(this.stop.signal);
             if (!this.journal.crcs.has(i)) {
-                await new Promise<void>((resolve) => { this.wakeHasher = resolve; });
+                await new Promise<void>((resolve) => {
+                    this.wakeHasher = resolve;
+                });
                 continue;
             }
             const [start, end] = this.journal.chunkRange(i);
@@ -321,8 +258,7 @@ export class Transfer {
                 await turnAfter(12);
             }
             this.hashed = ++i;
-            if (this.journal.crcs.size === this.journal.chunkCount())
-                this.report('verify', i === this.journal.chunkCount());
+            if (this.journal.crcs.size === this.journal.chunkCount()) this.report('verify', i === this.journal.chunkCount());
         }
         return sha.digest();
     }
@@ -331,9 +267,11 @@ export class Transfer {
         const begin = this.journal.begin!;
         if (begin.sha256 !== null && begin.sha256 !== sha256) {
             // Every chunk is what the source sent: the source is wrong, and no byte of it can be trusted.
-            for (const i of [...this.journal.crcs.keys()])
-                await this.journal.append({ t: 'bad', i });
-            throw makeError('corrupt', `'${begin.key}' has sha256 ${sha256} instead of ${begin.sha256}; the bytes were thrown away`);
+            for (const i of [...this.journal.crcs.keys()]) await this.journal.append({ t: 'bad', i });
+            throw makeError(
+                'corrupt',
+                `'${begin.key}' has sha256 ${sha256} instead of ${begin.sha256}; the bytes were thrown away`,
+            );
         }
         await this.journal.append({ t: 'done', sha256 });
         await this.part.close();
@@ -343,8 +281,7 @@ export class Transfer {
 
     private report(phase: StoreProgress['phase'], always = false): void {
         const now = Date.now();
-        if (this.options.onProgress === undefined || (!always && now - this.lastReport < 100))
-            return;
+        if (this.options.onProgress === undefined || (!always && now - this.lastReport < 100)) return;
         this.lastReport = now;
         const verified = Math.min(this.size, this.hashed * this.journal.begin!.chunk);
         const received = phase === 'verify' ? verified : this.journal.received() + this.inFlightBytes;
@@ -360,17 +297,13 @@ class Rate {
     add(n: number): void {
         const now = Date.now();
         const last = this.samples[this.samples.length - 1];
-        if (last !== undefined && now - last[0] < 100)
-            last[1] += n;
-        else
-            this.samples.push([now, n]);
-        while (this.samples.length > 0 && now - this.samples[0]![0] > 5000)
-            this.samples.shift();
+        if (last !== undefined && now - last[0] < 100) last[1] += n;
+        else this.samples.push([now, n]);
+        while (this.samples.length > 0 && now - this.samples[0]![0] > 5000) this.samples.shift();
     }
     perSecond(): number {
         const first = this.samples[0];
-        if (first === undefined)
-            return 0;
+        if (first === undefined) return 0;
         const n = this.samples.reduce((sum, s) => sum + s[1], 0);
         return n / Math.max(0.1, (Date.now() - first[0]) / 1000);
     }
@@ -381,8 +314,7 @@ async function finishRename(folder: StoreFolder, id: string): Promise<void> {
     try {
         await folder.rename(`${id}.part`, `${id}.gguf`);
     } catch (error) {
-        if (!['unsupported', 'not_found'].includes(asCaratError(error).code))
-            throw error;
+        if (!['unsupported', 'not_found'].includes(asCaratError(error).code)) throw error;
     }
 }
 
@@ -394,23 +326,27 @@ function describe(journal: Journal, state: StoredModel['state']): StoredModel {
 
 // --- the store ------------------------------------------------------------------------------------------------------------------
 
-export interface StoreLimits { quota: number; usage: number }
+export interface StoreLimits {
+    quota: number;
+    usage: number;
+}
 
 export class ModelStore {
     private readonly transfers = new Map<string, Transfer>();
 
-    constructor(readonly folder: StoreFolder, private readonly limits: () => Promise<StoreLimits> = browserLimits) {}
+    constructor(
+        readonly folder: StoreFolder,
+        private readonly limits: () => Promise<StoreLimits> = browserLimits,
+    ) {}
 
     // Every model, complete or not, oldest first. Leftovers that belong to no journal are removed.
     async list(): Promise<StoredModel[]> {
         const files = new Map((await this.folder.list()).map((f) => [f.name, f.size]));
         const found: StoredModel[] = [];
         for (const name of files.keys()) {
-            if (!name.endsWith('.journal'))
-                continue;
+            if (!name.endsWith('.journal')) continue;
             const model = await this.inspect(name.slice(0, -'.journal'.length), files);
-            if (model !== undefined)
-                found.push(model);
+            if (model !== undefined) found.push(model);
         }
         for (const name of files.keys())
             if (/\.(part|gguf)$/.test(name) && !files.has(name.replace(/\.(part|gguf)$/, '.journal')))
@@ -425,54 +361,62 @@ export class ModelStore {
 
     async usage(): Promise<StoreUsage> {
         const modelBytes = (await this.folder.list()).reduce((sum, f) => sum + f.size, 0);
-        return { kind: this.folder.kind, modelBytes, ...await this.limits() };
+        return { kind: this.folder.kind, modelBytes, ...(await this.limits()) };
     }
 
     // Begins a download or goes on with one. Resolves when the transfer runs: await .finished for its end. When the model is
     // complete already, resolves to it.
     async download(key: string, url: string, options: DownloadOptions = {}): Promise<Transfer | StoredModel> {
         const running = this.transfers.get(key);
-        if (running !== undefined)
-            return running;
+        if (running !== undefined) return running;
         const known = await this.get(key);
         if (known?.state === 'complete') {
             if (options.sha256 !== undefined && options.sha256.toLowerCase() !== known.sha256)
                 throw makeError('bad_argument', `the store has another file as '${key}': its sha256 is ${known.sha256}`);
             return known;
         }
-        if (known?.state === 'broken')
-            await this.delete(key);
+        if (known?.state === 'broken') await this.delete(key);
         const remote = await openRemote(url, options);
-        return this.transfer(key, {
-            label: options.label ?? url.split(/[?#]/)[0]!.split('/').pop()!, url, size: remote.size, etag: remote.etag,
-            sha256: options.sha256?.toLowerCase() ?? null,
-        }, (start, end, signal) => streamRange(remote, start, end, { ...options, signal }), options, remote);
+        return this.transfer(
+            key,
+            {
+                label: options.label ?? url.split(/[?#]/)[0]!.split('/').pop()!,
+                url,
+                size: remote.size,
+                etag: remote.etag,
+                sha256: options.sha256?.toLowerCase() ?? null,
+            },
+            (start, end, signal) => streamRange(remote, start, end, { ...options, signal }),
+            options,
+            remote,
+        );
     }
 
     // Copies a local file into the store.
     async import(key: string, file: Blob, options: DownloadOptions = {}): Promise<Transfer | StoredModel> {
         const running = this.transfers.get(key);
-        if (running !== undefined)
-            return running;
+        if (running !== undefined) return running;
         const known = await this.get(key);
-        if (known?.state === 'complete')
-            return known;
-        if (known?.state === 'broken')
-            await this.delete(key);
+        if (known?.state === 'complete') return known;
+        if (known?.state === 'broken') await this.delete(key);
         const label = options.label ?? (file as File).name ?? key;
         const stamp = `${(file as File).lastModified ?? ''}`;
-        return this.transfer(key, { label, url: null, size: file.size, etag: stamp, sha256: options.sha256?.toLowerCase() ?? null },
-            (start, end) => blobPieces(file, start, end), { ...options, parallel: 1 });
+        return this.transfer(
+            key,
+            { label, url: null, size: file.size, etag: stamp, sha256: options.sha256?.toLowerCase() ?? null },
+            (start, end) => blobPieces(file, start, end),
+            { ...options, parallel: 1 },
+        );
     }
 
     // Reads a whole complete model again; false when a byte is not what was downloaded.
     async verify(key: string, signal?: AbortSignal): Promise<boolean> {
         const model = await this.get(key);
-        if (model?.state !== 'complete')
-            throw makeError('not_found', `the store has no complete model '${key}'`);
+        if (model?.state !== 'complete') throw makeError('not_found', `the store has no complete model '${key}'`);
         const file = await this.openFile(key);
         try {
-            const sha = new Sha256(), bytes = new Uint8Array(pieceBytes);
+            const sha = new Sha256(),
+                bytes = new Uint8Array(pieceBytes);
             for (let at = 0; at < model.size; at += pieceBytes) {
                 throwIfAborted(signal);
                 sha.update(bytes.subarray(0, await file.read(at, bytes)));
@@ -485,7 +429,9 @@ export class ModelStore {
     }
 
     // A running transfer, to pause it or to read from.
-    running(key: string): Transfer | undefined { return this.transfers.get(key); }
+    running(key: string): Transfer | undefined {
+        return this.transfers.get(key);
+    }
 
     // The bytes of a complete model. Close it when done; it may be 'busy' in another tab (then see openBlob).
     async openFile(key: string): Promise<StoreFile> {
@@ -493,8 +439,7 @@ export class ModelStore {
         try {
             return await this.folder.open(`${id}.gguf`, false, true);
         } catch (error) {
-            if (asCaratError(error).code !== 'not_found')
-                throw error;
+            if (asCaratError(error).code !== 'not_found') throw error;
             return this.folder.open(`${id}.part`, false, true);
         }
     }
@@ -512,12 +457,16 @@ export class ModelStore {
         }
         const id = fileIdOf(key);
         // The journal goes last: a kill in between leaves no bytes without a name.
-        for (const end of ['gguf', 'part', 'journal'])
-            await this.folder.remove(`${id}.${end}`);
+        for (const end of ['gguf', 'part', 'journal']) await this.folder.remove(`${id}.${end}`);
     }
 
-    private async transfer(key: string, what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>, stream: ChunkStream,
-        options: DownloadOptions, remote?: RemoteFile): Promise<Transfer> {
+    private async transfer(
+        key: string,
+        what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
+        stream: ChunkStream,
+        options: DownloadOptions,
+        remote?: RemoteFile,
+    ): Promise<Transfer> {
         const id = fileIdOf(key);
         await this.checkQuota(key, what.size - ((await this.get(key))?.received ?? 0));
         const file = await this.folder.open(`${id}.journal`, true);
@@ -527,26 +476,36 @@ export class ModelStore {
             await this.begin(id, journal, key, what, options);
             part = await this.folder.open(`${id}.part`, true);
             await this.reserve(key, part, journal);
-            if (remote !== undefined && remote.etag === null)
-                remote.etag = journal.begin!.etag;
+            if (remote !== undefined && remote.etag === null) remote.etag = journal.begin!.etag;
             const transfer = new Transfer(this.folder, id, journal, part, stream, options, () => this.transfers.delete(key));
             this.transfers.set(key, transfer);
             return transfer;
         } catch (error) {
             await part?.close();
             await file.close();
-            if (asCaratError(error).code === 'quota' && (await this.get(key))?.received === 0)
-                await this.delete(key);
+            if (asCaratError(error).code === 'quota' && (await this.get(key))?.received === 0) await this.delete(key);
             throw error;
         }
     }
 
-    private async begin(id: string, journal: Journal, key: string, what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
-        options: DownloadOptions): Promise<void> {
+    private async begin(
+        id: string,
+        journal: Journal,
+        key: string,
+        what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
+        options: DownloadOptions,
+    ): Promise<void> {
         const known = journal.begin;
         if (known === undefined) {
             await this.folder.remove(`${id}.part`);
-            await journal.append({ t: 'begin', v: 1, key, ...what, chunk: options.chunkBytes ?? defaultChunkBytes, at: Date.now() });
+            await journal.append({
+                t: 'begin',
+                v: 1,
+                key,
+                ...what,
+                chunk: options.chunkBytes ?? defaultChunkBytes,
+                at: Date.now(),
+            });
             return;
         }
         const sameBytes = known.sha256 !== null && known.sha256 === what.sha256; // then it may come from anywhere
@@ -557,42 +516,44 @@ export class ModelStore {
 
     // Gives the file its full size at once, which costs nothing but the quota. Browsers no longer tell the true quota beforehand.
     private async reserve(key: string, part: StoreFile, journal: Journal): Promise<void> {
-        if (await part.size() === journal.begin!.size)
-            return;
+        if ((await part.size()) === journal.begin!.size) return;
         try {
             await part.truncate(journal.begin!.size);
         } catch (error) {
-            if (asCaratError(error).code !== 'quota')
-                throw error;
-            throw makeError('quota', `'${key}' needs ${gigabytes(journal.begin!.size - journal.received())} more than the browser `
-                + 'lets this site store', { cause: error });
+            if (asCaratError(error).code !== 'quota') throw error;
+            throw makeError(
+                'quota',
+                `'${key}' needs ${gigabytes(journal.begin!.size - journal.received())} more than the browser ` +
+                    'lets this site store',
+                { cause: error },
+            );
         }
     }
 
     private async checkQuota(key: string, needed: number): Promise<void> {
         const { quota, usage } = await this.limits();
         if (quota > 0 && needed > quota - usage)
-            throw makeError('quota', `'${key}' needs ${gigabytes(needed)} more, the browser has `
-                + `${gigabytes(Math.max(0, quota - usage))} of ${gigabytes(quota)} left for this site`);
+            throw makeError(
+                'quota',
+                `'${key}' needs ${gigabytes(needed)} more, the browser has ` +
+                    `${gigabytes(Math.max(0, quota - usage))} of ${gigabytes(quota)} left for this site`,
+            );
     }
 
     private async inspect(id: string, files: Map<string, number>): Promise<StoredModel | undefined> {
         const journal = await this.peek(id);
-        if (journal === undefined)
-            return [...this.transfers.values()].find((t) => fileIdOf(t.key) === id)?.describe();
+        if (journal === undefined) return [...this.transfers.values()].find((t) => fileIdOf(t.key) === id)?.describe();
         const running = journal.begin === undefined ? undefined : this.transfers.get(journal.begin.key);
-        if (running !== undefined)
-            return describe(journal, 'partial');
+        if (running !== undefined) return describe(journal, 'partial');
         const begin = journal.begin;
-        const hasPart = files.has(`${id}.part`), hasWhole = files.has(`${id}.gguf`);
+        const hasPart = files.has(`${id}.part`),
+            hasWhole = files.has(`${id}.gguf`);
         if (begin === undefined || (journal.doneSha256 !== undefined && !hasPart && !hasWhole)) {
             await this.folder.remove(`${id}.journal`).catch(() => undefined); // nothing is left of it
             return undefined;
         }
-        if (journal.doneSha256 === undefined)
-            return describe(journal, 'partial');
-        if (!hasWhole)
-            await finishRename(this.folder, id);
+        if (journal.doneSha256 === undefined) return describe(journal, 'partial');
+        if (!hasWhole) await finishRename(this.folder, id);
         const stored = files.get(`${id}.gguf`) ?? files.get(`${id}.part`);
         return describe(journal, stored === begin.size ? 'complete' : 'broken');
     }
@@ -611,8 +572,7 @@ export class ModelStore {
                 await file.close();
             }
         } catch (error) {
-            if (['busy', 'not_found'].includes(asCaratError(error).code))
-                return undefined;
+            if (['busy', 'not_found'].includes(asCaratError(error).code)) return undefined;
             throw error;
         }
     }

@@ -12,13 +12,13 @@ async function run(start: ThreadStart, ready: () => void): Promise<void> {
     const exports = instance.exports as unknown as Exports;
     exports.__stack_pointer!.value = stackTop;
     exports.__wasm_init_tls?.(tls);
-    const words = new Int32Array(memory.buffer), at = slot >>> 2;
+    const words = new Int32Array(memory.buffer),
+        at = slot >>> 2;
     ready();
     await Promise.resolve(); // let the message out before the first wait
     for (;;) {
         Atomics.wait(words, at, 0);
-        if (Atomics.load(words, at) === 0)
-            continue;
+        if (Atomics.load(words, at) === 0) continue;
         exports.threads_worker_main!(words[at + 1]!, words[at + 2]!);
         Atomics.store(words, at, 0);
     }
@@ -28,5 +28,7 @@ if (typeof process !== 'undefined' && process.versions?.node !== undefined) {
     const { parentPort, workerData } = await import('node:worker_threads');
     void run(workerData as ThreadStart, () => parentPort!.postMessage('ready'));
 } else {
-    addEventListener('message', (event) => void run((event as MessageEvent<ThreadStart>).data, () => postMessage('ready')), { once: true });
+    addEventListener('message', (event) => void run((event as MessageEvent<ThreadStart>).data, () => postMessage('ready')), {
+        once: true,
+    });
 }

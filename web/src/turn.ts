@@ -23,8 +23,7 @@ export function nextTurn(): Promise<void> {
 
 // The same if the last turn was given more than `ms` ago, else at once.
 export async function turnAfter(ms: number): Promise<void> {
-    if (performance.now() - lastTurn < ms)
-        return;
+    if (performance.now() - lastTurn < ms) return;
     await nextTurn();
     lastTurn = performance.now();
 }

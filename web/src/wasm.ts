@@ -10,9 +10,9 @@ export const interfaceNumber = 1;
 export type Variant = 'simd' | 'threads' | 'relaxed';
 
 export interface WasmOptions {
-    assets?: Assets | undefined;      // where the files are; default: beside this script
-    threads?: number | undefined;     // wanted, the calling one included; default: one per core up to 8, 1 without isolation
-    variant?: Variant | undefined;    // default: the best one
+    assets?: Assets | undefined; // where the files are; default: beside this script
+    threads?: number | undefined; // wanted, the calling one included; default: one per core up to 8, 1 without isolation
+    variant?: Variant | undefined; // default: the best one
     gpu?: GpuBridge | undefined;
     maxMemoryBytes?: number | undefined;
 }
@@ -59,7 +59,14 @@ export interface Exports {
     wasm_stepper_new(session: number): number;
     wasm_stepper_free(stepper: number): void;
     wasm_stepper_reset(stepper: number): void;
-    wasm_stepper_sampling(stepper: number, temperature: number, topK: number, topP: number, repetition: number, seed: number): number;
+    wasm_stepper_sampling(
+        stepper: number,
+        temperature: number,
+        topK: number,
+        topP: number,
+        repetition: number,
+        seed: number,
+    ): number;
     wasm_step_begin(stepper: number, id: number, soft: number): number;
     wasm_step_poll(stepper: number): number;
     wasm_render(model: number, messages: number, flags: number): number;
@@ -84,7 +91,37 @@ const header = [0, 97, 115, 109, 1, 0, 0, 0];
 // (func (result v128) i32.const 0, i8x16.splat)
 const simdProbe = [...header, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
 // (func (result v128) i32.const 1, i8x16.splat, i32.const 2, i8x16.splat, i8x16.relaxed_swizzle)
-const relaxedProbe = [...header, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11];
+const relaxedProbe = [
+    ...header,
+    1,
+    5,
+    1,
+    96,
+    0,
+    1,
+    123,
+    3,
+    2,
+    1,
+    0,
+    10,
+    15,
+    1,
+    13,
+    0,
+    65,
+    1,
+    253,
+    15,
+    65,
+    2,
+    253,
+    15,
+    253,
+    128,
+    2,
+    11,
+];
 
 export const hasSimd = (): boolean => WebAssembly.validate(new Uint8Array(simdProbe));
 export const hasRelaxedSimd = (): boolean => WebAssembly.validate(new Uint8Array(relaxedProbe));
@@ -101,14 +138,11 @@ export function defaultThreads(): number {
 }
 
 function chooseVariant(options: WasmOptions): Variant {
-    if (!hasSimd())
-        throw makeError('no_wasm', 'this browser has no WebAssembly SIMD');
-    if (options.variant !== undefined)
-        return options.variant;
+    if (!hasSimd()) throw makeError('no_wasm', 'this browser has no WebAssembly SIMD');
+    if (options.variant !== undefined) return options.variant;
     // The GPU path leaves the processor idle, and unshared memory is cheaper to pass to the browser.
     // A page's own thread may not wait for others.
-    if (options.gpu !== undefined || !hasThreads() || options.threads === 1 || typeof document !== 'undefined')
-        return 'simd';
+    if (options.gpu !== undefined || !hasThreads() || options.threads === 1 || typeof document !== 'undefined') return 'simd';
     return hasRelaxedSimd() ? 'relaxed' : 'threads';
 }
 
@@ -121,23 +155,30 @@ async function compile(url: string): Promise<WebAssembly.Module> {
         if (isNode && url.startsWith('file:'))
             return await WebAssembly.compile(await (await import('node:fs/promises')).readFile(new URL(url)));
         const response = await fetch(url);
-        if (!response.ok)
-            throw makeError('not_found', `${url}: the server answers ${response.status}`);
+        if (!response.ok) throw makeError('not_found', `${url}: the server answers ${response.status}`);
         if (response.headers.get('content-type')?.startsWith('application/wasm'))
             return await WebAssembly.compileStreaming(response);
         return await WebAssembly.compile(await response.arrayBuffer());
     } catch (error) {
-        if ((error as { code?: string }).code === 'not_found')
-            throw error;
+        if ((error as { code?: string }).code === 'not_found') throw error;
         throw makeError('no_wasm', `the engine could not be loaded from ${url}: ${(error as Error).message}`, { cause: error });
     }
 }
 
 // --- threads --------------------------------------------------------------------------------------------------------------------
 
-interface Thread { worker: { terminate(): unknown }; slot: number }
+interface Thread {
+    worker: { terminate(): unknown };
+    slot: number;
+}
 
-export interface ThreadStart { module: WebAssembly.Module; memory: WebAssembly.Memory; slot: number; stackTop: number; tls: number }
+export interface ThreadStart {
+    module: WebAssembly.Module;
+    memory: WebAssembly.Memory;
+    slot: number;
+    stackTop: number;
+    tls: number;
+}
 
 const threadStackBytes = 512 << 10;
 
@@ -146,7 +187,10 @@ async function startWorker(script: string, start: ThreadStart): Promise<Thread['
         const { Worker } = await import('node:worker_threads');
         const worker = new Worker(new URL(script), { workerData: start });
         worker.unref();
-        await new Promise<void>((resolve, reject) => { worker.once('message', () => resolve()); worker.once('error', reject); });
+        await new Promise<void>((resolve, reject) => {
+            worker.once('message', () => resolve());
+            worker.once('error', reject);
+        });
         return worker;
     }
     const worker = new Worker(sameOriginScript(script), { type: 'module', name: 'carat thread' });
@@ -161,8 +205,7 @@ async function startWorker(script: string, start: ThreadStart): Promise<Thread['
 // Scripts of workers must come from the page's own origin; a script of a CDN is imported by one that does.
 export function sameOriginScript(script: string): string | URL {
     const url = new URL(script);
-    if (url.protocol === 'blob:' || url.origin === globalThis.location?.origin)
-        return url;
+    if (url.protocol === 'blob:' || url.origin === globalThis.location?.origin) return url;
     return URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: 'text/javascript' }));
 }
 
@@ -182,7 +225,11 @@ export class Wasm implements Heap {
     hostRead: HostRead = () => 0;
     readonly threads: Thread[] = [];
 
-    private constructor(readonly variant: Variant, readonly memory: WebAssembly.Memory, readonly gpu: GpuBridge | undefined) {
+    private constructor(
+        readonly variant: Variant,
+        readonly memory: WebAssembly.Memory,
+        readonly gpu: GpuBridge | undefined,
+    ) {
         this.refresh();
     }
 
@@ -197,14 +244,20 @@ export class Wasm implements Heap {
         wasm.refresh();
         const found = wasm.exports.wasm_interface?.();
         if (found !== interfaceNumber)
-            throw makeError('version_mismatch', `the WebAssembly module has interface ${found}, this script needs ${interfaceNumber}`);
-        if (variant !== 'simd')
-            await wasm.startThreads(module, assets.thread, (options.threads ?? defaultThreads()) - 1);
+            throw makeError(
+                'version_mismatch',
+                `the WebAssembly module has interface ${found}, this script needs ${interfaceNumber}`,
+            );
+        if (variant !== 'simd') await wasm.startThreads(module, assets.thread, (options.threads ?? defaultThreads()) - 1);
         return wasm;
     }
 
-    get threadCount(): number { return this.threads.length + 1; }
-    get memoryBytes(): number { return this.memory.buffer.byteLength; }
+    get threadCount(): number {
+        return this.threads.length + 1;
+    }
+    get memoryBytes(): number {
+        return this.memory.buffer.byteLength;
+    }
 
     // Views of the memory; to be called after anything that may have grown it.
     refresh(): void {
@@ -248,8 +301,7 @@ export class Wasm implements Heap {
 
     alloc(n: number): number {
         const p = this.exports.wasm_alloc(Math.max(16, n)) >>> 0;
-        if (p === 0)
-            throw makeError('no_memory', `the module has no room for ${n} bytes`);
+        if (p === 0) throw makeError('no_memory', `the module has no room for ${n} bytes`);
         this.refresh();
         return p;
     }
@@ -261,8 +313,7 @@ export class Wasm implements Heap {
     }
 
     close(): void {
-        for (const thread of this.threads.splice(0))
-            void thread.worker.terminate();
+        for (const thread of this.threads.splice(0)) void thread.worker.terminate();
         this.gpu?.destroy();
     }
 
@@ -272,7 +323,11 @@ export class Wasm implements Heap {
             return this.hostRead(part, offset, this.u8.subarray(p >>> 0, (p >>> 0) + (n >>> 0)));
         };
         return {
-            carat: { read, now: () => performance.now(), thread_start: (pool: number, index: number) => this.startThread(pool, index) },
+            carat: {
+                read,
+                now: () => performance.now(),
+                thread_start: (pool: number, index: number) => this.startThread(pool, index),
+            },
             env: { ...noGpuImports(module), ...this.gpu?.imports(this), memory: this.memory },
         };
     }
@@ -280,12 +335,21 @@ export class Wasm implements Heap {
     // Starts n waiting threads. They wait in the module's memory, so that the module can send them off while it runs.
     private async startThreads(module: WebAssembly.Module, script: string, n: number): Promise<void> {
         const starts = Array.from({ length: Math.max(0, n) }, (): ThreadStart => {
-            const slot = this.alloc(64), stack = this.alloc(threadStackBytes);
-            const tls = this.alloc((this.exports.__tls_size?.value as number | undefined ?? 0) + 64);
+            const slot = this.alloc(64),
+                stack = this.alloc(threadStackBytes);
+            const tls = this.alloc(((this.exports.__tls_size?.value as number | undefined) ?? 0) + 64);
             this.u8.fill(0, slot, slot + 64);
-            return { module, memory: this.memory, slot, stackTop: Math.floor((stack + threadStackBytes) / 16) * 16, tls: Math.ceil(tls / 64) * 64 };
+            return {
+                module,
+                memory: this.memory,
+                slot,
+                stackTop: Math.floor((stack + threadStackBytes) / 16) * 16,
+                tls: Math.ceil(tls / 64) * 64,
+            };
         });
-        this.threads.push(...await Promise.all(starts.map(async (start) => ({ worker: await startWorker(script, start), slot: start.slot }))));
+        this.threads.push(
+            ...(await Promise.all(starts.map(async (start) => ({ worker: await startWorker(script, start), slot: start.slot })))),
+        );
     }
 
     private startThread(pool: number, index: number): number {
@@ -294,10 +358,8 @@ export class Wasm implements Heap {
         // Threads of a pool that was just freed take a moment to come back.
         const deadline = performance.now() + 200;
         let thread = free();
-        while (thread === undefined && this.threads.length > 0 && performance.now() < deadline)
-            thread = free();
-        if (thread === undefined)
-            return 0;
+        while (thread === undefined && this.threads.length > 0 && performance.now() < deadline) thread = free();
+        if (thread === undefined) return 0;
         const at = thread.slot >>> 2;
         words[at + 1] = pool;
         words[at + 2] = index;
@@ -311,14 +373,12 @@ export class Wasm implements Heap {
 function makeMemory(variant: Variant, wanted: number | undefined): WebAssembly.Memory {
     const initial = 64;
     const page = 65536;
-    if (variant === 'simd')
-        return new WebAssembly.Memory({ initial });
+    if (variant === 'simd') return new WebAssembly.Memory({ initial });
     for (let pages = Math.min(65536, Math.ceil((wanted ?? 2 ** 32) / page)); ; pages = Math.floor(pages / 2)) {
         try {
             return new WebAssembly.Memory({ initial, maximum: pages, shared: true });
         } catch (error) {
-            if (pages < 4096)
-                throw makeError('no_memory', 'the browser gives no shared memory', { cause: error });
+            if (pages < 4096) throw makeError('no_memory', 'the browser gives no shared memory', { cause: error });
         }
     }
 }

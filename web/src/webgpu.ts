@@ -20,9 +20,15 @@ export interface Heap {
 // Pointers from here on mean bytes that JavaScript holds ready in GpuBridge.direct; the module's memory never reaches so far.
 export const directBase = 0xf0000000;
 
-const enum MapState { Unmapped = 1, Pending = 2, Mapped = 3 }
+const enum MapState {
+    Unmapped = 1,
+    Pending = 2,
+    Mapped = 3,
+}
 
-interface MappableBuffer extends GPUBuffer { caratState?: MapState }
+interface MappableBuffer extends GPUBuffer {
+    caratState?: MapState;
+}
 
 export interface GpuDevice {
     device: GPUDevice;
@@ -33,26 +39,28 @@ export interface GpuDevice {
 
 // Asks for the best device there is. Fails with 'no_device'.
 export async function openGpu(gpu: GPU | undefined = globalThis.navigator?.gpu): Promise<GpuDevice> {
-    if (gpu === undefined)
-        throw makeError('no_device', 'this browser has no WebGPU');
-    const adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' }) ?? await gpu.requestAdapter();
-    if (adapter === null)
-        throw makeError('no_device', 'WebGPU is there, but it offers no adapter');
+    if (gpu === undefined) throw makeError('no_device', 'this browser has no WebGPU');
+    const adapter = (await gpu.requestAdapter({ powerPreference: 'high-performance' })) ?? (await gpu.requestAdapter());
+    if (adapter === null) throw makeError('no_device', 'WebGPU is there, but it offers no adapter');
     const cap = 2 ** 31; // keeps every byte offset in 32 bits
     const best = adapter.limits;
     const info = adapter.info as GPUAdapterInfo & { subgroupMinSize?: number; subgroupMaxSize?: number };
-    const device = await adapter.requestDevice({
-        requiredFeatures: adapter.features.has('subgroups') ? ['subgroups' as GPUFeatureName] : [],
-        requiredLimits: {
-            maxBufferSize: Math.min(best.maxBufferSize, cap),
-            maxStorageBufferBindingSize: Math.min(best.maxStorageBufferBindingSize, cap - 4),
-            maxStorageBuffersPerShaderStage: best.maxStorageBuffersPerShaderStage,
-            maxComputeWorkgroupStorageSize: best.maxComputeWorkgroupStorageSize,
-            maxComputeInvocationsPerWorkgroup: best.maxComputeInvocationsPerWorkgroup,
-            maxComputeWorkgroupSizeX: best.maxComputeWorkgroupSizeX,
-            maxComputeWorkgroupsPerDimension: best.maxComputeWorkgroupsPerDimension,
-        },
-    }).catch((error: Error) => { throw makeError('no_device', `the GPU gave no device: ${error.message}`, { cause: error }); });
+    const device = await adapter
+        .requestDevice({
+            requiredFeatures: adapter.features.has('subgroups') ? ['subgroups' as GPUFeatureName] : [],
+            requiredLimits: {
+                maxBufferSize: Math.min(best.maxBufferSize, cap),
+                maxStorageBufferBindingSize: Math.min(best.maxStorageBufferBindingSize, cap - 4),
+                maxStorageBuffersPerShaderStage: best.maxStorageBuffersPerShaderStage,
+                maxComputeWorkgroupStorageSize: best.maxComputeWorkgroupStorageSize,
+                maxComputeInvocationsPerWorkgroup: best.maxComputeInvocationsPerWorkgroup,
+                maxComputeWorkgroupSizeX: best.maxComputeWorkgroupSizeX,
+                maxComputeWorkgroupsPerDimension: best.maxComputeWorkgroupsPerDimension,
+            },
+        })
+        .catch((error: Error) => {
+            throw makeError('no_device', `the GPU gave no device: ${error.message}`, { cause: error });
+        });
     const name = [info.vendor, info.architecture, info.description || info.device].filter((part) => part).join(' ');
     return { device, name: name || 'WebGPU', subgroupMin: info.subgroupMinSize ?? 0, subgroupMax: info.subgroupMaxSize ?? 0 };
 }
@@ -78,45 +86,43 @@ export class GpuBridge {
         this.lost = gpu.device.lost;
         void this.lost.then((info) => {
             this.isLost = true;
-            if (info.reason !== 'destroyed')
-                this.note(2, info.message || 'the device was lost');
+            if (info.reason !== 'destroyed') this.note(2, info.message || 'the device was lost');
             this.wake();
         });
     }
 
     // Resolves when a map that is under way has ended, or the device is lost.
     news(): Promise<void> {
-        if (this.nMapping === 0 || this.isLost)
-            return nextTurn();
+        if (this.nMapping === 0 || this.isLost) return nextTurn();
         return new Promise((resolve) => this.waiting.push(resolve));
     }
 
     // Resolves when everything handed to the device so far is done, and errors of it have been seen.
     async settled(): Promise<void> {
-        if (!this.isLost)
-            await this.gpu.device.queue.onSubmittedWorkDone().catch(() => undefined);
+        if (!this.isLost) await this.gpu.device.queue.onSubmittedWorkDone().catch(() => undefined);
         await nextTurn();
     }
 
     // The first error that C has not yet asked for.
     pendingError(): CaratError | undefined {
         const error = this.errors[0];
-        if (error === undefined)
-            return undefined;
+        if (error === undefined) return undefined;
         const code = error.kind === 1 ? 'no_memory' : error.kind === 2 ? 'device_lost' : 'unsupported';
-        return makeError(code, `the GPU did not take the model: ${error.message}`, { remedy: 'Use backend "cpu", or a smaller model.' });
+        return makeError(code, `the GPU did not take the model: ${error.message}`, {
+            remedy: 'Use backend "cpu", or a smaller model.',
+        });
     }
 
-    destroy(): void { this.gpu.device.destroy(); }
+    destroy(): void {
+        this.gpu.device.destroy();
+    }
 
     private note(kind: number, message: string): void {
-        if (this.errors.length < 16)
-            this.errors.push({ kind, message });
+        if (this.errors.length < 16) this.errors.push({ kind, message });
     }
 
     private wake(): void {
-        for (const resolve of this.waiting.splice(0))
-            resolve();
+        for (const resolve of this.waiting.splice(0)) resolve();
     }
 
     private add(object: unknown): number {
@@ -132,7 +138,13 @@ export class GpuBridge {
 
     // The functions the module imports from "env".
     imports(heap: Heap): Record<string, (...args: never[]) => unknown> {
-        return { ...this.hostFunctions(heap), ...this.creation(heap), ...this.encoding(heap), ...this.buffers(heap), ...this.releases() };
+        return {
+            ...this.hostFunctions(heap),
+            ...this.creation(heap),
+            ...this.encoding(heap),
+            ...this.buffers(heap),
+            ...this.releases(),
+        };
     }
 
     private hostFunctions(heap: Heap) {
@@ -141,18 +153,25 @@ export class GpuBridge {
             gpu_device_from_host: (p: number): number => {
                 heap.refresh();
                 const limits = device.limits;
-                heap.u32.set([
-                    this.add(device), Math.floor(limits.maxBufferSize / 2 ** 20), Math.floor(limits.maxStorageBufferBindingSize / 2 ** 20),
-                    limits.maxComputeWorkgroupStorageSize, limits.maxComputeWorkgroupsPerDimension,
-                    device.features.has('subgroups' as GPUFeatureName) ? 1 : 0, subgroupMin, subgroupMax,
-                ], p >>> 2);
+                heap.u32.set(
+                    [
+                        this.add(device),
+                        Math.floor(limits.maxBufferSize / 2 ** 20),
+                        Math.floor(limits.maxStorageBufferBindingSize / 2 ** 20),
+                        limits.maxComputeWorkgroupStorageSize,
+                        limits.maxComputeWorkgroupsPerDimension,
+                        device.features.has('subgroups' as GPUFeatureName) ? 1 : 0,
+                        subgroupMin,
+                        subgroupMax,
+                    ],
+                    p >>> 2,
+                );
                 writeText(heap.u8, (p >>> 0) + 32, 96, name);
                 return 1;
             },
             gpu_error_from_host: (p: number, capacity: number): number => {
                 const error = this.errors.shift();
-                if (error === undefined)
-                    return 0;
+                if (error === undefined) return 0;
                 heap.refresh();
                 writeText(heap.u8, p >>> 0, capacity, error.message);
                 return error.kind;
@@ -166,38 +185,62 @@ export class GpuBridge {
         const u64 = (p: number) => u32(p) + u32(p + 4) * 2 ** 32;
         const text = (p: number) => readText(heap.u8, u32(p), u32(p + 4));
         const object = <T>(handle: number) => this.table[handle] as T;
-        const started = <T>(make: () => T) => { heap.refresh(); return this.add(make()); };
+        const started = <T>(make: () => T) => {
+            heap.refresh();
+            return this.add(make());
+        };
         return {
             wgpuDeviceGetQueue: () => this.add(device.queue),
-            wgpuDeviceCreateBuffer: (_device: number, d: number) => started(() =>
-                device.createBuffer({ usage: u32(d + 16), size: u64(d + 24), mappedAtCreation: false })),
-            wgpuDeviceCreateShaderModule: (_device: number, d: number) => started(() =>
-                device.createShaderModule({ label: text(d + 4), code: text(u32(d) + 8) })),
-            wgpuDeviceCreateBindGroupLayout: (_device: number, d: number) => started(() => {
-                const types: GPUBufferBindingType[] = ['uniform', 'uniform', 'uniform', 'storage', 'read-only-storage'];
-                const entries = Array.from({ length: u32(d + 12) }, (_, i): GPUBindGroupLayoutEntry => {
-                    const e = u32(d + 16) + 88 * i;
-                    return {
-                        binding: u32(e + 4), visibility: u32(e + 8),
-                        buffer: { type: types[u32(e + 28)]!, hasDynamicOffset: u32(e + 32) !== 0, minBindingSize: u64(e + 40) },
-                    };
-                });
-                return device.createBindGroupLayout({ entries });
-            }),
-            wgpuDeviceCreatePipelineLayout: (_device: number, d: number) => started(() => device.createPipelineLayout({
-                bindGroupLayouts: Array.from({ length: u32(d + 12) }, (_, i) => object<GPUBindGroupLayout>(u32(u32(d + 16) + 4 * i))),
-            })),
-            wgpuDeviceCreateComputePipeline: (_device: number, d: number) => started(() => device.createComputePipeline({
-                label: text(d + 4), layout: object<GPUPipelineLayout>(u32(d + 12)),
-                compute: { module: object<GPUShaderModule>(u32(d + 20)), entryPoint: text(d + 24) },
-            })),
-            wgpuDeviceCreateBindGroup: (_device: number, d: number) => started(() => device.createBindGroup({
-                layout: object<GPUBindGroupLayout>(u32(d + 12)),
-                entries: Array.from({ length: u32(d + 16) }, (_, i) => {
-                    const e = u32(d + 20) + 40 * i;
-                    return { binding: u32(e + 4), resource: { buffer: object<GPUBuffer>(u32(e + 8)), offset: u64(e + 16), size: u64(e + 24) } };
+            wgpuDeviceCreateBuffer: (_device: number, d: number) =>
+                started(() => device.createBuffer({ usage: u32(d + 16), size: u64(d + 24), mappedAtCreation: false })),
+            wgpuDeviceCreateShaderModule: (_device: number, d: number) =>
+                started(() => device.createShaderModule({ label: text(d + 4), code: text(u32(d) + 8) })),
+            wgpuDeviceCreateBindGroupLayout: (_device: number, d: number) =>
+                started(() => {
+                    const types: GPUBufferBindingType[] = ['uniform', 'uniform', 'uniform', 'storage', 'read-only-storage'];
+                    const entries = Array.from({ length: u32(d + 12) }, (_, i): GPUBindGroupLayoutEntry => {
+                        const e = u32(d + 16) + 88 * i;
+                        return {
+                            binding: u32(e + 4),
+                            visibility: u32(e + 8),
+                            buffer: {
+                                type: types[u32(e + 28)]!,
+                                hasDynamicOffset: u32(e + 32) !== 0,
+                                minBindingSize: u64(e + 40),
+                            },
+                        };
+                    });
+                    return device.createBindGroupLayout({ entries });
                 }),
-            })),
+            wgpuDeviceCreatePipelineLayout: (_device: number, d: number) =>
+                started(() =>
+                    device.createPipelineLayout({
+                        bindGroupLayouts: Array.from({ length: u32(d + 12) }, (_, i) =>
+                            object<GPUBindGroupLayout>(u32(u32(d + 16) + 4 * i)),
+                        ),
+                    }),
+                ),
+            wgpuDeviceCreateComputePipeline: (_device: number, d: number) =>
+                started(() =>
+                    device.createComputePipeline({
+                        label: text(d + 4),
+                        layout: object<GPUPipelineLayout>(u32(d + 12)),
+                        compute: { module: object<GPUShaderModule>(u32(d + 20)), entryPoint: text(d + 24) },
+                    }),
+                ),
+            wgpuDeviceCreateBindGroup: (_device: number, d: number) =>
+                started(() =>
+                    device.createBindGroup({
+                        layout: object<GPUBindGroupLayout>(u32(d + 12)),
+                        entries: Array.from({ length: u32(d + 16) }, (_, i) => {
+                            const e = u32(d + 20) + 40 * i;
+                            return {
+                                binding: u32(e + 4),
+                                resource: { buffer: object<GPUBuffer>(u32(e + 8)), offset: u64(e + 16), size: u64(e + 24) },
+                            };
+                        }),
+                    }),
+                ),
             wgpuDeviceCreateCommandEncoder: () => this.add(device.createCommandEncoder()),
         };
     }
@@ -205,15 +248,34 @@ export class GpuBridge {
     private encoding(heap: Heap) {
         const table = this.table as never[];
         return {
-            wgpuCommandEncoderBeginComputePass: (encoder: number) => this.add((table[encoder] as GPUCommandEncoder).beginComputePass()),
-            wgpuCommandEncoderCopyBufferToBuffer: (encoder: number, src: number, srcOffset: bigint, dst: number, dstOffset: bigint, size: bigint) =>
-                (table[encoder] as GPUCommandEncoder).copyBufferToBuffer(table[src]!, Number(srcOffset), table[dst]!, Number(dstOffset), Number(size)),
+            wgpuCommandEncoderBeginComputePass: (encoder: number) =>
+                this.add((table[encoder] as GPUCommandEncoder).beginComputePass()),
+            wgpuCommandEncoderCopyBufferToBuffer: (
+                encoder: number,
+                src: number,
+                srcOffset: bigint,
+                dst: number,
+                dstOffset: bigint,
+                size: bigint,
+            ) =>
+                (table[encoder] as GPUCommandEncoder).copyBufferToBuffer(
+                    table[src]!,
+                    Number(srcOffset),
+                    table[dst]!,
+                    Number(dstOffset),
+                    Number(size),
+                ),
             wgpuCommandEncoderFinish: (encoder: number) => this.add((table[encoder] as GPUCommandEncoder).finish()),
             wgpuComputePassEncoderSetPipeline: (pass: number, pipeline: number) =>
                 (table[pass] as GPUComputePassEncoder).setPipeline(table[pipeline]!),
-            wgpuComputePassEncoderSetBindGroup: (pass: number, index: number, group: number, nOffsets: number, offsets: number) => {
-                if (heap.u32.length === 0)
-                    heap.refresh();
+            wgpuComputePassEncoderSetBindGroup: (
+                pass: number,
+                index: number,
+                group: number,
+                nOffsets: number,
+                offsets: number,
+            ) => {
+                if (heap.u32.length === 0) heap.refresh();
                 (table[pass] as GPUComputePassEncoder).setBindGroup(index, table[group]!, heap.u32, offsets >>> 2, nOffsets);
             },
             wgpuComputePassEncoderDispatchWorkgroups: (pass: number, x: number, y: number, z: number) =>
@@ -227,7 +289,8 @@ export class GpuBridge {
         const buffer = (handle: number) => this.table[handle] as MappableBuffer;
         return {
             wgpuQueueWriteBuffer: (_queue: number, target: number, offset: bigint, data: number, size: number) => {
-                const p = data >>> 0, n = size >>> 0;
+                const p = data >>> 0,
+                    n = size >>> 0;
                 if (p >= directBase) {
                     const at = p - directBase;
                     device.queue.writeBuffer(buffer(target), Number(offset), this.direct! as Uint8Array<ArrayBuffer>, at, n);
@@ -238,20 +301,32 @@ export class GpuBridge {
             },
             wgpuQueueSubmit: (_queue: number, n: number, commands: number) => {
                 heap.refresh();
-                device.queue.submit(Array.from({ length: n }, (_, i) => this.table[heap.u32[(commands >>> 2) + i]!] as GPUCommandBuffer));
+                device.queue.submit(
+                    Array.from({ length: n }, (_, i) => this.table[heap.u32[(commands >>> 2) + i]!] as GPUCommandBuffer),
+                );
             },
             wgpuBufferMapAsync: (handle: number, mode: bigint, offset: number, size: number): bigint => {
                 const target = buffer(handle);
                 target.caratState = MapState.Pending;
                 this.nMapping++;
-                const end = (state: MapState) => { target.caratState = state; this.nMapping--; this.wake(); };
-                target.mapAsync(Number(mode), offset >>> 0, size >>> 0).then(() => end(MapState.Mapped), () => end(MapState.Unmapped));
+                const end = (state: MapState) => {
+                    target.caratState = state;
+                    this.nMapping--;
+                    this.wake();
+                };
+                target.mapAsync(Number(mode), offset >>> 0, size >>> 0).then(
+                    () => end(MapState.Mapped),
+                    () => end(MapState.Unmapped),
+                );
                 return 0n;
             },
             wgpuBufferGetMapState: (handle: number) => buffer(handle).caratState ?? MapState.Unmapped,
             wgpuBufferReadMappedRange: (handle: number, offset: number, data: number, size: number): number => {
                 heap.refresh();
-                heap.u8.set(new Uint8Array(buffer(handle).getMappedRange(offset >>> 0, Math.ceil((size >>> 0) / 4) * 4), 0, size >>> 0), data >>> 0);
+                heap.u8.set(
+                    new Uint8Array(buffer(handle).getMappedRange(offset >>> 0, Math.ceil((size >>> 0) / 4) * 4), 0, size >>> 0),
+                    data >>> 0,
+                );
                 return 1; // WGPUStatus_Success
             },
             wgpuBufferUnmap: (handle: number) => {
@@ -263,15 +338,28 @@ export class GpuBridge {
     }
 
     private releases() {
-        const kinds = ['Buffer', 'BindGroup', 'BindGroupLayout', 'PipelineLayout', 'ShaderModule', 'ComputePipeline', 'CommandEncoder',
-            'CommandBuffer', 'ComputePassEncoder', 'Queue', 'Device'];
+        const kinds = [
+            'Buffer',
+            'BindGroup',
+            'BindGroupLayout',
+            'PipelineLayout',
+            'ShaderModule',
+            'ComputePipeline',
+            'CommandEncoder',
+            'CommandBuffer',
+            'ComputePassEncoder',
+            'Queue',
+            'Device',
+        ];
         return Object.fromEntries(kinds.map((kind) => [`wgpu${kind}Release`, this.drop]));
     }
 }
 
 // Stand-ins for a module that runs without a GPU: there is no device, so nothing else is ever called.
 export function noGpuImports(module: WebAssembly.Module): Record<string, () => number> {
-    const names = WebAssembly.Module.imports(module).filter((i) => i.module === 'env' && i.kind === 'function').map((i) => i.name);
+    const names = WebAssembly.Module.imports(module)
+        .filter((i) => i.module === 'env' && i.kind === 'function')
+        .map((i) => i.name);
     return Object.fromEntries(names.map((name) => [name, () => 0]));
 }
 

@@ -5,6 +5,7 @@ import { Host, type ToHost } from './host';
 
 const scope = self as unknown as DedicatedWorkerGlobalScope;
 const asked = new URLSearchParams(scope.name).get('store');
-const host = new Host((message, transfer) => scope.postMessage(message, transfer ?? []),
-    { storeKind: asked === null ? undefined : asked as StoreKind });
+const host = new Host((message, transfer) => scope.postMessage(message, transfer ?? []), {
+    storeKind: asked === null ? undefined : (asked as StoreKind),
+});
 scope.addEventListener('message', (event: MessageEvent<ToHost>) => host.receive(event.data));

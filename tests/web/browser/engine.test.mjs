@@ -28,19 +28,22 @@ function goldenOf(name) {
 // The golden continuation, up to the first choice that rounded activations could turn (the fixtures' README has the limits).
 async function generate(target, name, options, golden) {
     const limit = /Q\d|IQ/.test(name) ? 1 : 0.5;
-    const unsure = golden.margins.findIndex((m) => m <= limit), n = unsure < 0 ? golden.greedy.length : Math.max(1, unsure);
-    const result = await target.evaluate(async ({ name, options, prompt, n }) => {
-        const model = await window.carat.Carat.load(`/models/${name}.gguf`, options);
-        try {
-            const ids = [];
-            for await (const event of model.generate(prompt, { temperature: 0, max_tokens: n, ignore_eos: true }))
-                if (event.kind === 'token')
-                    ids.push(event.id);
-            return { ids, info: model.info, ...await model.memory() };
-        } finally {
-            await model.close();
-        }
-    }, { name, options, prompt: golden.prompt, n });
+    const unsure = golden.margins.findIndex((m) => m <= limit),
+        n = unsure < 0 ? golden.greedy.length : Math.max(1, unsure);
+    const result = await target.evaluate(
+        async ({ name, options, prompt, n }) => {
+            const model = await window.carat.Carat.load(`/models/${name}.gguf`, options);
+            try {
+                const ids = [];
+                for await (const event of model.generate(prompt, { temperature: 0, max_tokens: n, ignore_eos: true }))
+                    if (event.kind === 'token') ids.push(event.id);
+                return { ids, info: model.info, ...(await model.memory()) };
+            } finally {
+                await model.close();
+            }
+        },
+        { name, options, prompt: golden.prompt, n },
+    );
     assert.deepEqual(result.ids, golden.greedy.slice(0, n));
     return result;
 }
@@ -48,7 +51,10 @@ async function generate(target, name, options, golden) {
 // Compiling the kernels takes the software renderer half a minute a file. Node's tests run all files through the same Dawn and Tint;
 // here each architecture has one, unless CARAT_ALL is set.
 const onGpu = process.env.CARAT_ALL ? /./ : /^(micro-e2b.F32|micro-31b|tiny-26b|tiny-e2b.Q4_K_M)/;
-const names = fs.readdirSync(fixtureModels).filter((n) => !/mmproj|single/.test(n)).map((n) => n.replace(/\.gguf$/, ''));
+const names = fs
+    .readdirSync(fixtureModels)
+    .filter((n) => !/mmproj|single/.test(n))
+    .map((n) => n.replace(/\.gguf$/, ''));
 for (const name of names) {
     test(`${name} gives the golden tokens in Chromium on the processor, with threads`, async () => {
         const { info } = await generate(page, name, { backend: 'cpu', threads: 2 }, goldenOf(name));
@@ -62,15 +68,25 @@ for (const name of names) {
     });
 }
 
-const chat = (target, options, request = {}) => target.evaluate(async ({ options, request }) => {
-    const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', options);
-    try {
-        const answer = await model.chat.completions.create({ messages: [{ role: 'user', content: 'Hi' }], temperature: 0, max_tokens: 8, ignore_eos: true, ...request });
-        return { info: model.info, text: answer.choices[0].message.content, usage: answer.usage };
-    } finally {
-        await model.close();
-    }
-}, { options, request });
+const chat = (target, options, request = {}) =>
+    target.evaluate(
+        async ({ options, request }) => {
+            const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', options);
+            try {
+                const answer = await model.chat.completions.create({
+                    messages: [{ role: 'user', content: 'Hi' }],
+                    temperature: 0,
+                    max_tokens: 8,
+                    ignore_eos: true,
+                    ...request,
+                });
+                return { info: model.info, text: answer.choices[0].message.content, usage: answer.usage };
+            } finally {
+                await model.close();
+            }
+        },
+        { options, request },
+    );
 
 test('without cross-origin isolation one thread runs, and gives the same text', async () => {
     const other = await openPage(browser.context, plainServer.url);
@@ -103,8 +119,12 @@ test('without WebGPU "auto" takes the processor and "webgpu" says what is missin
         assert.equal(found.webgpu.available, false);
         assert.equal(found.usable, true);
         assert.match(found.problems.join(' '), /GPU/);
-        const error = await bare.evaluate(() => window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'webgpu', worker: false })
-            .then(() => null, (e) => ({ code: e.code, remedy: e.remedy })));
+        const error = await bare.evaluate(() =>
+            window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'webgpu', worker: false }).then(
+                () => null,
+                (e) => ({ code: e.code, remedy: e.remedy }),
+            ),
+        );
         assert.equal(error.code, 'no_device');
         assert.ok(error.remedy.length > 0);
         assert.equal((await chat(bare, { backend: 'auto', worker: false })).info.backend, 'cpu');
@@ -115,19 +135,23 @@ test('without WebGPU "auto" takes the processor and "webgpu" says what is missin
 
 test('the page is not blocked while a model loads and answers in its worker', async () => {
     const waits = await page.evaluate(async () => {
-        const waits = [], channel = new MessageChannel();
-        let last, running = true;
+        const waits = [],
+            channel = new MessageChannel();
+        let last,
+            running = true;
         channel.port1.onmessage = () => {
             const now = performance.now();
             waits.push(now - last);
             last = now;
-            if (running)
-                channel.port2.postMessage(0);
+            if (running) channel.port2.postMessage(0);
         };
         last = performance.now();
         channel.port2.postMessage(0);
         const model = await window.carat.Carat.load('/models/micro-26b.BF16.gguf', { backend: 'cpu', threads: 1 });
-        for await (const event of model.generate(Array.from({ length: 200 }, (_, i) => i + 3), { temperature: 0, max_tokens: 20, ignore_eos: true }))
+        for await (const event of model.generate(
+            Array.from({ length: 200 }, (_, i) => i + 3),
+            { temperature: 0, max_tokens: 20, ignore_eos: true },
+        ))
             void event;
         running = false;
         await model.close();
@@ -146,8 +170,7 @@ test('a lost device ends a generation with device_lost, and the model can be loa
         try {
             let n = 0;
             for await (const event of model.generate(ids, { temperature: 0, max_tokens: 200, ignore_eos: true }))
-                if (event.kind === 'token' && ++n === 3)
-                    await model.link.call('loseDevice', null);
+                if (event.kind === 'token' && ++n === 3) await model.link.call('loseDevice', null);
         } catch (error) {
             code = error.code;
         }
@@ -163,13 +186,60 @@ test('a lost device ends a generation with device_lost, and the model can be loa
 });
 
 test('a stale WebAssembly module is refused', async () => {
-    const stale = await serve({ folders: [fixtureModels], extra: { ...blank, '/dist/carat-simd.wasm': (_q, response, headers) => {
-        // (module (func (export "wasm_interface") (result i32) i32.const 999))
-        const bytes = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 127, 3, 2, 1, 0, 7, 18, 1, 14, ...Buffer.from('wasm_interface'), 0, 0, 10, 7, 1, 5, 0, 65, 231, 7, 11];
-        response.writeHead(200, { ...headers, 'content-type': 'application/wasm' }).end(Buffer.from(bytes));
-    } } });
+    const stale = await serve({
+        folders: [fixtureModels],
+        extra: {
+            ...blank,
+            '/dist/carat-simd.wasm': (_q, response, headers) => {
+                // (module (func (export "wasm_interface") (result i32) i32.const 999))
+                const bytes = [
+                    0,
+                    97,
+                    115,
+                    109,
+                    1,
+                    0,
+                    0,
+                    0,
+                    1,
+                    5,
+                    1,
+                    96,
+                    0,
+                    1,
+                    127,
+                    3,
+                    2,
+                    1,
+                    0,
+                    7,
+                    18,
+                    1,
+                    14,
+                    ...Buffer.from('wasm_interface'),
+                    0,
+                    0,
+                    10,
+                    7,
+                    1,
+                    5,
+                    0,
+                    65,
+                    231,
+                    7,
+                    11,
+                ];
+                response.writeHead(200, { ...headers, 'content-type': 'application/wasm' }).end(Buffer.from(bytes));
+            },
+        },
+    });
     const other = await openPage(browser.context, stale.url);
-    const code = await other.evaluate(() => window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', threads: 1 }).then(() => 'loaded', (e) => e.code));
+    const code = await other.evaluate(() =>
+        window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', threads: 1 }).then(
+            () => 'loaded',
+            (e) => e.code,
+        ),
+    );
     assert.equal(code, 'version_mismatch');
     await other.close();
     await stale.close();
@@ -184,6 +254,8 @@ test('the demo page loads a model by URL and streams an answer', async () => {
     await demo.waitForFunction(() => !document.getElementById('asking').disabled, undefined, { timeout: 60_000 });
     await demo.fill('#message', 'Hi');
     await demo.click('#send');
-    await demo.waitForFunction(() => document.getElementById('speed').textContent.includes('tokens'), undefined, { timeout: 60_000 });
+    await demo.waitForFunction(() => document.getElementById('speed').textContent.includes('tokens'), undefined, {
+        timeout: 60_000,
+    });
     await demo.close();
 });

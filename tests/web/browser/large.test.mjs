@@ -9,8 +9,7 @@ const file = process.env.CARAT_LARGE;
 const options = { skip: file === undefined };
 let server, browser, page;
 before(async () => {
-    if (file === undefined)
-        return;
+    if (file === undefined) return;
     server = await serve({ folders: [path.dirname(file)], extra: blank });
     browser = await launch();
     page = await openPage(browser.context, server.url);
@@ -36,15 +35,20 @@ for (const backend of ['webgpu', 'cpu'])
     test(`it generates from the store on ${backend}`, options, async (t) => {
         const result = await page.evaluate(async (backend) => {
             const begun = performance.now();
-            const model = await window.carat.Carat.load({ store: 'large' }, { backend, contextSize: 512, threads: 2, batch: 64, perLayerTableOnDisk: true });
+            const model = await window.carat.Carat.load(
+                { store: 'large' },
+                { backend, contextSize: 512, threads: 2, batch: 64, perLayerTableOnDisk: true },
+            );
             const loaded = performance.now();
             const ids = [];
             let finish;
-            for await (const event of model.generate([2, 105, 2364, 107, 10979, 106], { temperature: 0, max_tokens: 3, ignore_eos: true })) {
-                if (event.kind === 'token')
-                    ids.push(event.id);
-                if (event.kind === 'finish')
-                    finish = event;
+            for await (const event of model.generate([2, 105, 2364, 107, 10979, 106], {
+                temperature: 0,
+                max_tokens: 3,
+                ignore_eos: true,
+            })) {
+                if (event.kind === 'token') ids.push(event.id);
+                if (event.kind === 'finish') finish = event;
             }
             const { wasmBytes } = await model.memory();
             const { info } = model;
@@ -52,10 +56,10 @@ for (const backend of ['webgpu', 'cpu'])
             return { ids, wasmBytes, info, finish, loadSeconds: (loaded - begun) / 1000 };
         }, backend);
         assert.equal(result.ids.length, 3);
-        t.diagnostic(`loaded in ${result.loadSeconds.toFixed(1)} s, ${(result.wasmBytes / 2 ** 20).toFixed(1)} MiB of module memory, `
-            + `${(result.info.weightBytes / 1e9).toFixed(2)} GB of weights, prompt ${(result.finish.promptMs / 1000).toFixed(1)} s, ids ${result.ids}`);
-        if (backend === 'webgpu')
-            assert.ok(result.wasmBytes < 64 << 20, `${result.wasmBytes} bytes`);
-        else
-            assert.ok(result.wasmBytes < result.info.weightBytes + (256 << 20), `${result.wasmBytes} bytes`);
+        t.diagnostic(
+            `loaded in ${result.loadSeconds.toFixed(1)} s, ${(result.wasmBytes / 2 ** 20).toFixed(1)} MiB of module memory, ` +
+                `${(result.info.weightBytes / 1e9).toFixed(2)} GB of weights, prompt ${(result.finish.promptMs / 1000).toFixed(1)} s, ids ${result.ids}`,
+        );
+        if (backend === 'webgpu') assert.ok(result.wasmBytes < 64 << 20, `${result.wasmBytes} bytes`);
+        else assert.ok(result.wasmBytes < result.info.weightBytes + (256 << 20), `${result.wasmBytes} bytes`);
     });

@@ -11,7 +11,12 @@ export async function load(name) {
     const out = path.join(root, 'build/web-tests', `${name}-${process.pid}.mjs`);
     fs.mkdirSync(path.dirname(out), { recursive: true });
     await requireFromWeb('esbuild').build({
-        entryPoints: [path.join(root, 'web/src', `${name}.ts`)], bundle: true, format: 'esm', platform: 'node', outfile: out, logLevel: 'error',
+        entryPoints: [path.join(root, 'web/src', `${name}.ts`)],
+        bundle: true,
+        format: 'esm',
+        platform: 'node',
+        outfile: out,
+        logLevel: 'error',
     });
     try {
         return await import(pathToFileURL(out).href);

@@ -10,8 +10,7 @@ export async function rangeServer(files, fault = () => undefined, headers = {}) 
     const server = http.createServer((request, response) => {
         const name = new URL(request.url, 'http://x').pathname;
         const body = files[name];
-        if (body === undefined)
-            return response.writeHead(404).end();
+        if (body === undefined) return response.writeHead(404).end();
         const size = typeof body === 'string' ? fs.statSync(body).size : body.length;
         const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
         const start = match ? Number(match[1]) : 0;
@@ -21,24 +20,22 @@ export async function rangeServer(files, fault = () => undefined, headers = {}) 
         setTimeout(() => reply(fault(info) ?? {}), 0);
 
         function reply(f) {
-            if (f.delayMs)
-                return setTimeout(() => reply({ ...f, delayMs: 0 }), f.delayMs);
-            if (f.stall)
-                return undefined;
-            if (f.status)
-                return response.writeHead(f.status, f.retryAfter ? { 'retry-after': f.retryAfter } : {}).end();
-            if (start >= size && size > 0)
-                return response.writeHead(416, { 'content-range': `bytes */${size}` }).end();
+            if (f.delayMs) return setTimeout(() => reply({ ...f, delayMs: 0 }), f.delayMs);
+            if (f.stall) return undefined;
+            if (f.status) return response.writeHead(f.status, f.retryAfter ? { 'retry-after': f.retryAfter } : {}).end();
+            if (start >= size && size > 0) return response.writeHead(416, { 'content-range': `bytes */${size}` }).end();
             const whole = f.ignoreRange || match === null;
             const [a, b] = whole ? [0, size] : [start, end];
             const bytes = Buffer.from(typeof body === 'string' ? readPart(body, a, b) : body.slice(a, b));
-            if (f.corruptAt !== undefined && f.corruptAt >= a && f.corruptAt < b)
-                bytes[f.corruptAt - a] ^= 0x10;
+            if (f.corruptAt !== undefined && f.corruptAt >= a && f.corruptAt < b) bytes[f.corruptAt - a] ^= 0x10;
             const from = f.wrongRange ? a + 1 : a;
             response.writeHead(whole ? 200 : 206, {
-                'content-length': bytes.length, 'accept-ranges': 'bytes', etag: f.etag ?? '"v1"',
+                'content-length': bytes.length,
+                'accept-ranges': 'bytes',
+                'etag': f.etag ?? '"v1"',
                 ...(whole ? {} : { 'content-range': `bytes ${from}-${from + bytes.length - 1}/${size}` }),
-                ...(f.gzip ? { 'content-encoding': 'gzip' } : {}), ...headers,
+                ...(f.gzip ? { 'content-encoding': 'gzip' } : {}),
+                ...headers,
             });
             if (f.drop !== undefined && f.drop < bytes.length) {
                 response.write(bytes.subarray(0, f.drop), () => response.destroy());
@@ -51,7 +48,10 @@ export async function rangeServer(files, fault = () => undefined, headers = {}) 
     return {
         log,
         url: (name) => `http://127.0.0.1:${server.address().port}${name}`,
-        close: () => { server.closeAllConnections(); return new Promise((resolve) => server.close(resolve)); },
+        close: () => {
+            server.closeAllConnections();
+            return new Promise((resolve) => server.close(resolve));
+        },
     };
 }
 
