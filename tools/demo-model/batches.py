@@ -38,9 +38,11 @@ def with_targets(kind, rows):
 class Batches(IterableDataset):
     """kind: "text", "image" or "audio"; size: tokens, pictures at a budget of 70, or sounds in a batch."""
 
-    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.65), (140, 0.2), (280, 0.15)), long_share=0.03):
+    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.65), (140, 0.2), (280, 0.15)), long_share=0.03,
+                 system_share=0.19):
         self.kind, self.size, self.seed = kind, size, seed
         self.tokenizer_path, self.bank_path, self.budgets, self.long_share = tokenizer_path, bank_path, budgets, long_share
+        self.system_share = system_share
 
     def __iter__(self):
         info = get_worker_info()
@@ -64,7 +66,7 @@ class Batches(IterableDataset):
                 if rng.random() < self.long_share:
                     made = curriculum.long_conversation(rng, rng.choice([8, 12, 20, 30, 40]))
                 else:
-                    made = curriculum.conversation(rng)
+                    made = curriculum.conversation(rng, system_share=self.system_share)
                 messages, tools, thinking, learn = made
                 ids, target = tokenizer.encode_segments(chat.render(messages, tools, thinking, False, learn=set(learn)))
                 rows.append((ids[:CONTEXT], target[:CONTEXT]))

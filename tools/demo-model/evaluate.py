@@ -129,6 +129,28 @@ def greedy(model, tokenizer, group, device, max_new=MAX_NEW):
     return out
 
 
+@torch.no_grad()
+def greedy_cached(model, tokenizer, item, max_new=MAX_NEW):
+    """The greedy reply of one prepared item through the classes' own cache: quicker on a CPU."""
+    ends = {tokenizer.ids[t] for t in ("<eos>", "<turn|>", "<|tool_response>")}
+    image, audio = media_tensors([item], torch.device("cpu"))
+    extra = {}
+    if image:
+        extra = {"pixel_values": image[0], "image_position_ids": image[1]}
+    if audio:
+        extra = {"input_features": audio[0], "input_features_mask": audio[1]}
+    ids = torch.tensor([item[0]])
+    out, cache = [], None
+    while len(out) < max_new:
+        o = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **extra)
+        cache, extra = o.past_key_values, {}
+        out.append(int(o.logits[0, -1].argmax()))
+        if out[-1] in ends:
+            break
+        ids = torch.tensor([[out[-1]]])
+    return out
+
+
 def parse_reply(text):
     """(content, thought, calls) of a reply decoded with markers."""
     thought = ""
@@ -201,7 +223,9 @@ def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_toke
         while end < len(order) and kind(order[end]) == kind(order[start]) and (end - start + 1) * cost(order[end]) <= batch_tokens:
             end += 1
         group = order[start:end]
-        for i, ids in zip(group, greedy(model, tokenizer, [prepared[i] for i in group], device)):
+        ready = [prepared[i] for i in group]
+        replies = [greedy_cached(model, tokenizer, p) for p in ready] if device.type == "cpu" else greedy(model, tokenizer, ready, device)
+        for i, ids in zip(group, replies):
             reply = tokenizer.decode(ids)
             results[i] = (items[i], ids, reply, passes(items[i], reply))
         if verbose:
@@ -253,6 +277,7 @@ def main():
         import checkpoint
         checkpoint.load(model, args.weights)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.backends.cudnn.allow_tf32 = False
     model.to(device).eval()
     results = run(model, tokenizer, args.suite, device, args.limit, args.budget, 60000 if device.type == "cuda" else 6000, True)
     report(results)

@@ -15,7 +15,7 @@ import torch
 import calibrate
 import checkpoint
 import model as demo
-from tokenizer import CONTROL, SPECIAL, DemoTokenizer
+from tokenizer import SPECIAL, DemoTokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 T = gguf.GGMLQuantizationType

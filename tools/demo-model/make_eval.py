@@ -13,12 +13,14 @@ import wave
 import numpy as np
 
 import curriculum
-import facts
 import pictures
+import skills
 import sounds
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PER_SKILL = 50
+PLAIN_STYLES = ("persona", "pirate", "start", "end", "name", "json", "lower", "twice", "fixed")
+REWRITING_STYLES = ("capitals", "short")   # every word of the answer changes, or the answer must come without its sentence
 LARGEST_PICTURE_BYTES = 40000
 
 
@@ -55,31 +57,32 @@ def expectation(skill, answer):
 
 
 def text_items(suite):
-    for skill in curriculum.BASE:
+    for skill in skills.BASE:
         rng = random.Random("eval " + skill)
 
         def single():
-            t = curriculum.base_turn(rng, True, skill)
+            t = skills.base_turn(rng, True, skill)
             return {"messages": [curriculum.user(t.user)], "expect": expectation(skill, t.answer)}
 
         suite.write(skill, unique(single, PER_SKILL, last_text))
-    rng = random.Random("eval others")
-
-    def system():
-        kind, s, t = curriculum.system_item(rng, True)
+    def system(rng, kinds):
+        while True:
+            kind, s, t = curriculum.system_item(rng, True)
+            if kind in kinds:
+                break
         expect = {"json": json.loads(t.answer)} if kind == "json" else {"exact": t.answer}
         return {"messages": [{"role": "system", "content": s}, curriculum.user(t.user)], "expect": expect}
 
-    def multi():
+    def multi(rng):
         m = curriculum.multi_turn(rng, True)
         return {"messages": m[:-1], "expect": {"exact": m[-1]["content"]}}
 
-    def thinking():
+    def thinking(rng):
         t = curriculum.thinking_turn(rng, True)
         expect = {"json": json.loads(t.answer)} if t.skill == "json" else {"exact": t.answer}
         return {"messages": [curriculum.user(t.user)], "enable_thinking": True, "expect": expect}
 
-    def tool_call():
+    def tool_call(rng):
         while True:
             m, tools, start = curriculum.tool_item(rng, True)
             first = m[start + 1]
@@ -90,18 +93,18 @@ def text_items(suite):
             if rng.random() < 0.3:
                 return {"messages": m[:start + 1], "tools": tools, **think, "expect": {"exact": first["content"]}}
 
-    def tool_answer():
+    def tool_answer(rng):
         while True:
             m, tools, start = curriculum.tool_item(rng, True)
             if "tool_calls" in m[start + 1]:
                 clean = curriculum.with_thoughts(m, False)
                 return {"messages": clean[:-1], "tools": tools, "expect": {"exact": clean[-1]["content"]}}
 
-    suite.write("system", unique(system, PER_SKILL, last_text))
-    suite.write("multi-turn", unique(multi, PER_SKILL, last_text))
-    suite.write("thinking", unique(thinking, PER_SKILL, last_text))
-    suite.write("tool-call", unique(tool_call, PER_SKILL, last_text))
-    suite.write("tool-answer", unique(tool_answer, PER_SKILL, last_text))
+    composed = {"system": lambda rng: system(rng, PLAIN_STYLES), "system-rewrite": lambda rng: system(rng, REWRITING_STYLES), "multi-turn": multi,
+                "thinking": thinking, "tool-call": tool_call, "tool-answer": tool_answer}
+    for skill, make in composed.items():
+        rng = random.Random("eval " + skill)
+        suite.write(skill, unique(lambda: make(rng), PER_SKILL, last_text))
 
 
 def picture_items(suite):

@@ -5,17 +5,15 @@ is prepared as Gemma 4's image processor does it: stretched to multiples of 48 t
 """
 
 import functools
-import glob
 import math
 import os
-import random
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 import curriculum
 import facts
-from curriculum import ask, cap, pick, made_up
+from phrases import ask, cap, made_up, pick
 
 PALETTE = {"red": (218, 30, 36), "green": (34, 160, 60), "blue": (36, 72, 220), "yellow": (246, 222, 44), "orange": (245, 138, 22),
            "purple": (128, 40, 168), "pink": (250, 150, 192), "brown": (128, 74, 32), "black": (14, 14, 14), "white": (250, 250, 250),

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import facts
-from curriculum import ask
+from phrases import ask
 
 RATE = 16000
 WORDS = facts.SPOKEN_DIGITS + facts.SPOKEN_COLOURS + facts.COMMANDS

@@ -44,6 +44,8 @@ def arguments():
     a.add_argument("--max-steps", type=int, default=10 ** 9)
     a.add_argument("--bank", default=os.path.join(HERE, "data/bank.npz"))
     a.add_argument("--eval-items", type=int, default=10 ** 9)
+    a.add_argument("--system", type=float, default=0.19, help="share of conversations under a system prompt")
+    a.add_argument("--eager", dest="compiled", action="store_false", help="without compiled pieces: slower, but starts at once")
     return a.parse_args()
 
 
@@ -54,7 +56,7 @@ def to_device(batch, device):
 def make_feeds(args, device, tokenizer_path):
     feeds = {}
     for kind, size, n in zip(KINDS, (args.tokens, args.pictures, args.sounds), args.workers):
-        data = Batches(kind, size, args.seed, tokenizer_path, args.bank)
+        data = Batches(kind, size, args.seed, tokenizer_path, args.bank, system_share=args.system)
         feeds[kind] = iter(DataLoader(data, batch_size=None, num_workers=n, prefetch_factor=3 if n else None, pin_memory=device.type == "cuda"))
     return feeds
 
@@ -88,6 +90,7 @@ class Log:
 def main():
     args = arguments()
     begin = time.time()
+    torch._dynamo.config.disable = not args.compiled
     torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -104,9 +107,10 @@ def main():
         checkpoint.load(model, args.resume)
     model.to(device).train()
     fast = Fast(model)
-    hears = [(n, p) for n, p in model.named_parameters() if "audio" in n]
-    others = [(n, p) for n, p in model.named_parameters() if "audio" not in n]
-    ears, rest = Optimiser(hears), Optimiser(others)
+    # A tower is updated only in steps that use it: Muon would go on at full speed without a gradient.
+    named = list(model.named_parameters())
+    parts = {"audio": Optimiser([x for x in named if "audio" in x[0]]), "image": Optimiser([x for x in named if "vision" in x[0]]),
+             "text": Optimiser([x for x in named if "audio" not in x[0] and "vision" not in x[0]])}
 
     def learn(kind, weight=1.0):
         wait = time.time()
@@ -118,11 +122,11 @@ def main():
 
     if device.type == "cuda":
         # Compilation happens before the clock starts.
-        for kind in ("text", "image", "audio", "text", "image", "text", "image", "text", "audio", "image", "text", "text"):
+        for kind in KINDS + ("text", "image", "text", "image", "text", "audio", "image", "text", "text") * args.compiled:
             learn(kind)
         torch.cuda.synchronize()
-        ears.record()
-        rest.record()
+        for part in parts.values():
+            part.record()
     print(f"ready after {time.time() - begin:.0f} s on {device}", flush=True)
     log = Log()
     seconds = args.seconds - (log.start - begin)
@@ -143,9 +147,9 @@ def main():
                 torch.cuda.synchronize()
                 print(f"{kind} {tuple(batch['ids'].shape)}: {1e3 * (time.time() - mark):.0f} ms", flush=True)
                 mark = time.time()
-        rest.step(rate)
-        if "audio" in plan:
-            ears.step(rate)
+        for kind, part in parts.items():
+            if kind == "text" or kind in plan:
+                part.step(rate)
         if timed:
             torch.cuda.synchronize()
             print(f"update: {1e3 * (time.time() - mark):.0f} ms", flush=True)
@@ -154,7 +158,7 @@ def main():
     log.line(step, True)
     if device.type == "cuda":
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB", flush=True)
-    del feeds
+    feeds.clear()
     checkpoint.save(model, args.out)
     print(f"saved after {time.time() - log.start:.0f} s, {step} steps", flush=True)
     model.eval()
