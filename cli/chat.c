@@ -1,6 +1,5 @@
 // chat.c: carat chat: a conversation in the terminal.
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,14 +55,6 @@ struct talk {
     int n_media;
     struct json_writer parts; // media for the next message, as JSON parts each followed by a comma
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
 
 // --- the conversation
 // -------------------------------------------------------------------------------------------------------------
@@ -181,7 +172,7 @@ static bool answer(struct talk *talk, struct carat_error *err)
     while (ok) {
         struct carat_event event;
         enum carat_status status = carat_chat_next(talk->session, &event, err);
-        if (interrupted)
+        if (interrupted || ferror(stdout))
             carat_stop(talk->session);
         if (status == CARAT_PENDING)
             carat_session_wait(talk->session, 100);
@@ -203,7 +194,9 @@ static bool answer(struct talk *talk, struct carat_error *err)
 static void attach(struct talk *talk, const char *path, bool is_image)
 {
     struct carat_error err;
-    if (talk->n_media == MAX_MEDIA) {
+    if (*path == 0) {
+        puts("Which file?");
+    } else if (talk->n_media == MAX_MEDIA) {
         printf("A conversation can hold %d images and sounds; /clear starts anew.\n", MAX_MEDIA);
     } else if (!media_load(path, is_image, talk->image_tokens, &talk->media[talk->n_media], &err)) {
         printf("%s\n", err.message);
@@ -313,7 +306,7 @@ static char *read_line(const char *prompt)
     return line;
 }
 
-// A message, which may span several lines that end with a backslash.
+// A message, which may span several lines that end with a backslash. NULL at the end of the input and after Ctrl-C.
 static char *read_message(void)
 {
     struct json_writer message = {0};
@@ -329,6 +322,10 @@ static char *read_message(void)
             break;
         json_write_literal(&message, "\n");
         line = read_line(". ");
+        if (line == NULL && interrupted) {
+            json_writer_free(&message);
+            return NULL;
+        }
         if (line == NULL)
             break;
     }
@@ -341,6 +338,10 @@ static void converse(struct talk *talk)
     for (;;) {
         interrupted = 0;
         char *line = read_message();
+        if (line == NULL && interrupted && isatty(STDIN_FILENO)) {
+            puts("\n(Ctrl-D or /exit leaves.)"); // the line is given up, not the conversation
+            continue;
+        }
         if (line == NULL)
             break;
         bool go_on = true;
@@ -349,7 +350,7 @@ static void converse(struct talk *talk)
         else if (line[strspn(line, " \t")] != 0 && add_turn(talk, line))
             answer_or_complain(talk);
         free(line);
-        if (!go_on)
+        if (!go_on || ferror(stdout))
             break;
     }
 }
@@ -370,7 +371,7 @@ static const char *parse(struct talk *talk, struct carat_model_options *model_op
         } else if (positional != NULL) {
             usage_error("chat", "unexpected argument '%s'", positional);
         } else if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0) {
-            printf("%s\nSampling:\n%s\nModel:\n%s", help, sampling_options_help, model_options_help);
+            printf("%s\nSampling:\n%s\nModel:\n%s%s", help, sampling_options_help, model_options_help, adapter_options_help);
             exit(0);
         } else if (strcmp(option, "--system") == 0) {
             free(talk->system);
@@ -383,7 +384,8 @@ static const char *parse(struct talk *talk, struct carat_model_options *model_op
             session_options->context_length = (int32_t)option_int(&arguments, option, 1, 1 << 24);
         } else if (strcmp(option, "--image-tokens") == 0) {
             talk->image_tokens = (int32_t)option_int(&arguments, option, 1, 1120);
-        } else if (!sampling_option(&arguments, option, &talk->sampling) && !model_option(&arguments, option, model_options)) {
+        } else if (!sampling_option(&arguments, option, &talk->sampling) && !adapter_option(&arguments, option) &&
+                   !model_option(&arguments, option, model_options)) {
             usage_error("chat", "there is no option '%s'", option);
         }
     }
@@ -400,10 +402,9 @@ int command_chat(int argc, char **argv)
     carat_sampling_default(&talk.sampling);
     talk.sampling.seed = (uint64_t)time(NULL) % 1000000007u;
     const char *name = parse(&talk, &model_options, &session_options, argc, argv);
-    struct sigaction action = {.sa_handler = on_interrupt};
-    sigaction(SIGINT, &action, NULL);
     struct carat_error err;
     struct carat_model *model = open_model(name, &model_options);
+    catch_interrupts(false);
     bool ok = model != NULL;
     if (ok && !carat_session_new(model, &session_options, &talk.session, &err)) {
         fprintf(stderr, "carat: %s\n", err.message);
@@ -420,5 +421,5 @@ int command_chat(int argc, char **argv)
     free(talk.system);
     carat_session_free(talk.session);
     carat_model_free(model);
-    return ok ? 0 : 1;
+    return ok ? interrupted ? 130 : 0 : 1;
 }

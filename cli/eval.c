@@ -392,7 +392,7 @@ static void parse(struct eval *eval, const char **output_path, int argc, char **
         } else if (positional != NULL) {
             usage_error("eval", "unexpected argument '%s'", positional);
         } else if (strcmp(option, "--help") == 0 || strcmp(option, "-h") == 0) {
-            printf("%s\nModel:\n%s", help, model_options_help);
+            printf("%s\nModel:\n%s%s", help, model_options_help, adapter_options_help);
             exit(0);
         } else if (strcmp(option, "--suite") == 0) {
             eval->suite = option_text(&arguments, option);
@@ -408,7 +408,7 @@ static void parse(struct eval *eval, const char **output_path, int argc, char **
             eval->show_failures = true;
         } else if (strcmp(option, "-o") == 0) {
             *output_path = option_text(&arguments, option);
-        } else if (!model_option(&arguments, option, &eval->model_options)) {
+        } else if (!adapter_option(&arguments, option) && !model_option(&arguments, option, &eval->model_options)) {
             usage_error("eval", "there is no option '%s'", option);
         }
     }

@@ -2,8 +2,12 @@
 
 #include "commands.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int command_version(int argc, char **argv)
 {
@@ -41,8 +45,30 @@ static void print_usage(FILE *out)
     fputs("\n'carat COMMAND --help' explains a command.\n", out);
 }
 
+// A descriptor that was closed at the start would be given to the next file that is opened: a model would be read as the prompt,
+// messages written into a result.
+static void hold_descriptors(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd)
+            _exit(1);
+    }
+}
+
+// Results that could not be written (a full disk) are a failure, whatever the command returned.
+static void check_output(void)
+{
+    bool failed = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !failed)
+        return;
+    fputs("carat: standard output could not be written\n", stderr);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    hold_descriptors();
+    atexit(check_output);
     if (argc >= 2 && strcmp(argv[1], "--version") == 0)
         return command_version(argc - 1, argv + 1);
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)) {

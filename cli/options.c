@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -174,8 +175,9 @@ static void add_bias(struct arguments *arguments, const char *option, struct car
     const char *text = option_text(arguments, option);
     char *end;
     long id = strtol(text, &end, 10);
-    double bias = *end == '=' ? strtod(end + 1, &end) : NAN;
-    if (*end != 0 || id < 0 || id > INT32_MAX || isnan(bias))
+    const char *number = end > text && *end == '=' ? end + 1 : "";
+    double bias = strtod(number, &end);
+    if (*number == 0 || *end != 0 || id < 0 || id > INT32_MAX || !(fabs(bias) <= FLT_MAX))
         usage_error(arguments->argv[0], "'%s' needs ID=NUMBER, not '%s'", option, text);
     if (sampling->n_biases == MAX_BIASES)
         usage_error(arguments->argv[0], "more than %d logit biases", MAX_BIASES);
@@ -209,6 +211,65 @@ bool sampling_option(struct arguments *arguments, const char *option, struct car
         return false;
     return true;
 }
+
+// --- adapters
+
+enum { MAX_ADAPTERS = 16 };
+static struct {
+    const char *path;
+    float scale;
+} adapters[MAX_ADAPTERS];
+static int n_adapters;
+
+const char adapter_options_help[] =
+    "  --lora PATH           with this adapter (GGUF, safetensors or PEFT folder); may be repeated\n"
+    "  --lora-scale X        strength of the adapter named before (default 1)\n";
+
+bool adapter_option(struct arguments *arguments, const char *option)
+{
+    if (strcmp(option, "--lora") == 0) {
+        const char *path = option_text(arguments, option);
+        if (n_adapters == MAX_ADAPTERS)
+            usage_error(arguments->argv[0], "more than %d adapters", MAX_ADAPTERS);
+        adapters[n_adapters].path = path;
+        adapters[n_adapters++].scale = 1;
+    } else if (strcmp(option, "--lora-scale") == 0) {
+        float scale = (float)option_number(arguments, option, -1000, 1000);
+        if (n_adapters == 0)
+            usage_error(arguments->argv[0], "'%s' belongs behind the --lora that it is for", option);
+        adapters[n_adapters - 1].scale = scale;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool add_adapters(struct carat_model *model, struct carat_error *err)
+{
+    for (int i = 0; i < n_adapters; i++) {
+        if (!carat_adapter_load(model, adapters[i].path, adapters[i].scale, NULL, err))
+            return false;
+    }
+    return true;
+}
+
+// --- Ctrl-C
+
+volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void catch_interrupts(bool once)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = once ? (int)SA_RESETHAND : 0};
+    sigaction(SIGINT, &action, NULL);
+}
+
+// --- progress
 
 static bool bar_is_shown;
 
@@ -248,6 +309,11 @@ struct carat_model *open_model(const char *name, struct carat_model_options *opt
     options->progress = show_progress;
     bool ok = carat_model_open(name, options, &model, &err);
     hide_progress();
+    if (ok && !add_adapters(model, &err)) {
+        carat_model_free(model);
+        model = NULL;
+        ok = false;
+    }
     if (!ok)
         fprintf(stderr, "carat: %s\n", err.message);
     return model;

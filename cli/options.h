@@ -3,6 +3,8 @@
 #ifndef CARAT_CLI_OPTIONS_H
 #define CARAT_CLI_OPTIONS_H
 
+#include <signal.h>
+
 #include "base/error.h"
 #include "carat.h"
 
@@ -41,12 +43,21 @@ extern const char model_options_help[];
 bool sampling_option(struct arguments *arguments, const char *option, struct carat_sampling *sampling);
 extern const char sampling_options_help[];
 
+// Options --lora and --lora-scale: open_model() adds the adapters they name. Returns false when the option is another one.
+bool adapter_option(struct arguments *arguments, const char *option);
+extern const char adapter_options_help[];
+
+// From now on Ctrl-C sets `interrupted` instead of ending the program, and ends a read from stdin early. `once`: a second Ctrl-C
+// ends the program. Called after the model was opened, so that loading can be broken off at once.
+void catch_interrupts(bool once);
+extern volatile sig_atomic_t interrupted;
+
 // A progress bar on stderr for what takes more than a second; nothing when stderr is no terminal.
 bool show_progress(void *context, const char *what, uint64_t done, uint64_t total);
 // Removes the bar, if one is shown.
 void hide_progress(void);
 
-// Opens the model with the progress bar. Prints the error and returns NULL on failure.
+// Opens the model with the progress bar, and adds the adapters of the command line. Prints the error and returns NULL on failure.
 struct carat_model *open_model(const char *name, struct carat_model_options *options);
 
 // "1.2 GB" in a static buffer, of which there are four.

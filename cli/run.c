@@ -1,6 +1,5 @@
 // run.c: carat run: one prompt, one answer.
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +39,7 @@ enum { MAX_PARTS = 64, MAX_STOPS = 16 };
 struct part {
     enum { PART_TEXT, PART_IMAGE, PART_AUDIO } kind;
     const char *value; // text or path
+    size_t n_value;
 };
 
 struct run {
@@ -60,25 +60,17 @@ struct run {
     struct carat_session *session;
     struct carat_media media[MAX_PARTS];
     int n_media;
-    char *piped; // the prompt from stdin
+    struct json_writer piped; // the prompt from stdin
     struct json_writer text;
     struct json_writer reasoning;
     struct json_writer calls;
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
-
 static void add_part(struct run *run, int kind, const char *value)
 {
     if (run->n_parts == MAX_PARTS)
         usage_error("run", "more than %d parts of a prompt", MAX_PARTS);
-    run->parts[run->n_parts++] = (struct part){.kind = kind, .value = value};
+    run->parts[run->n_parts++] = (struct part){.kind = kind, .value = value, .n_value = strlen(value)};
 }
 
 static bool prompt_option(struct arguments *arguments, const char *option, struct run *run)
@@ -110,7 +102,9 @@ static bool generation_option(struct arguments *arguments, const char *option, s
         run->generate.max_tokens = (int32_t)option_int(arguments, option, 1, INT32_MAX);
     else if (strcmp(option, "--ignore-eos") == 0)
         run->generate.ignore_eos = true;
-    else if (strcmp(option, "--stop") == 0 && run->n_stops < MAX_STOPS)
+    else if (strcmp(option, "--stop") == 0 && run->n_stops == MAX_STOPS)
+        usage_error("run", "more than %d stop texts", MAX_STOPS);
+    else if (strcmp(option, "--stop") == 0)
         run->stops[run->n_stops++] = option_text(arguments, option);
     else if (strcmp(option, "-c") == 0 || strcmp(option, "--context") == 0)
         run->session_options.context_length = (int32_t)option_int(arguments, option, 1, 1 << 24);
@@ -129,7 +123,7 @@ static bool generation_option(struct arguments *arguments, const char *option, s
 
 static void print_help(void)
 {
-    printf("%s\nSampling:\n%s\nModel:\n%s", help, sampling_options_help, model_options_help);
+    printf("%s\nSampling:\n%s\nModel:\n%s%s", help, sampling_options_help, model_options_help, adapter_options_help);
 }
 
 static bool parse(struct run *run, int argc, char **argv)
@@ -146,32 +140,33 @@ static bool parse(struct run *run, int argc, char **argv)
             print_help();
             return false;
         } else if (!prompt_option(&arguments, option, run) && !generation_option(&arguments, option, run) &&
-                   !sampling_option(&arguments, option, &run->generate.sampling) &&
+                   !sampling_option(&arguments, option, &run->generate.sampling) && !adapter_option(&arguments, option) &&
                    !model_option(&arguments, option, &run->model_options)) {
             usage_error("run", "there is no option '%s'", option);
         }
     }
     if (run->model_name == NULL)
         usage_error("run", "which model?");
+    if (run->n_stops > 0 && (run->raw || run->token_text != NULL))
+        usage_error("run", "--stop works with the chat template only, not with --raw or --tokens");
     return true;
 }
 
-static char *read_stdin(struct carat_error *err)
+static bool read_stdin(struct json_writer *input, struct carat_error *err)
 {
-    struct json_writer input = {0};
     char chunk[65536];
     size_t n;
     while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0)
-        json_write_raw(&input, chunk, n);
-    json_write_raw(&input, "", 0);
-    while (input.n_bytes > 0 && input.bytes[input.n_bytes - 1] == '\n')
-        input.bytes[--input.n_bytes] = 0;
-    if (input.failed || input.bytes == NULL) {
-        json_writer_free(&input);
-        fail(err, CARAT_BAD_ARGUMENT, "there is no prompt: give -p TEXT or a text on stdin");
-        return NULL;
-    }
-    return input.bytes;
+        json_write_raw(input, chunk, n);
+    if (interrupted)
+        return fail(err, CARAT_CANCELLED, "interrupted");
+    if (ferror(stdin))
+        return fail(err, CARAT_IO, "standard input could not be read: give the prompt with -p");
+    if (input->failed)
+        return fail(err, CARAT_NO_MEMORY, "no memory for the prompt on standard input");
+    while (input->n_bytes > 0 && input->bytes[input->n_bytes - 1] == '\n')
+        input->n_bytes--;
+    return input->n_bytes > 0 || fail(err, CARAT_BAD_ARGUMENT, "there is no prompt: give -p TEXT or a text on stdin");
 }
 
 static bool load_parts(struct run *run, struct carat_error *err)
@@ -190,10 +185,11 @@ static bool load_parts(struct run *run, struct carat_error *err)
         return true;
     if (isatty(STDIN_FILENO))
         fputs("Type the prompt, then Ctrl-D.\n", stderr);
-    run->piped = read_stdin(err);
-    if (run->piped == NULL)
+    if (!read_stdin(&run->piped, err))
         return false;
-    add_part(run, PART_TEXT, run->piped);
+    add_part(run, PART_TEXT, "");
+    run->parts[run->n_parts - 1].value = run->piped.bytes;
+    run->parts[run->n_parts - 1].n_value = run->piped.n_bytes; // may hold zero bytes
     return true;
 }
 
@@ -207,11 +203,15 @@ static bool begin_raw(struct run *run, struct carat_error *err)
         ok = parse_ids(run->token_text, &ids, &n_ids, err);
     } else {
         struct json_writer text = {0};
-        for (int i = 0; i < run->n_parts; i++)
-            json_write_literal(&text, run->parts[i].kind == PART_TEXT    ? run->parts[i].value
-                                      : run->parts[i].kind == PART_IMAGE ? "<|image|>"
-                                                                         : "<|audio|>");
-        ok = carat_tokenize(run->model, text.bytes, text.n_bytes, true, true, &ids, &n_ids, err);
+        for (int i = 0; i < run->n_parts; i++) {
+            const struct part *part = &run->parts[i];
+            if (part->kind == PART_TEXT)
+                json_write_raw(&text, part->value, part->n_value);
+            else
+                json_write_literal(&text, part->kind == PART_IMAGE ? "<|image|>" : "<|audio|>");
+        }
+        ok = !text.failed || fail(err, CARAT_NO_MEMORY, "no memory for the prompt");
+        ok = ok && carat_tokenize(run->model, text.bytes, text.n_bytes, true, true, &ids, &n_ids, err);
         json_writer_free(&text);
     }
     if (!ok)
@@ -242,7 +242,7 @@ static void write_message(struct json_writer *out, const struct run *run)
         json_write_literal(out, i > 0 ? "," : "");
         if (part->kind == PART_TEXT) {
             json_write_literal(out, "{\"type\":\"text\",\"text\":");
-            json_write_string(out, part->value, strlen(part->value));
+            json_write_string(out, part->value, part->n_value);
             json_write_literal(out, "}");
         } else {
             json_write_format(out, "{\"type\":\"%s\",\"media\":%d}", part->kind == PART_IMAGE ? "image" : "audio", medium++);
@@ -322,7 +322,7 @@ static double rate(int32_t n, double ms)
     return ms > 0 ? n * 1e3 / ms : 0;
 }
 
-static void print_json(const struct run *run, const struct carat_event *finish)
+static bool print_json(const struct run *run, const struct carat_event *finish, struct carat_error *err)
 {
     const struct carat_usage *usage = &finish->usage;
     struct json_writer out = {0};
@@ -345,18 +345,19 @@ static void print_json(const struct run *run, const struct carat_event *finish)
     write_member(&out, "generate_ms", usage->generate_ms);
     write_member(&out, "generate_per_second", rate(usage->n_generated - 1, usage->generate_ms));
     write_member(&out, "encode_ms", usage->encode_ms);
-    json_write_literal(&out, "}}");
-    puts(out.bytes);
+    json_write_literal(&out, "}}\n");
+    bool ok = !out.failed && !run->text.failed && !run->reasoning.failed && !run->calls.failed;
+    if (ok)
+        fwrite(out.bytes, 1, out.n_bytes, stdout);
     json_writer_free(&out);
+    return ok || fail(err, CARAT_NO_MEMORY, "no memory for the answer as JSON");
 }
 
-static void print_end(const struct run *run, const struct carat_event *finish)
+static bool print_end(const struct run *run, const struct carat_event *finish, struct carat_error *err)
 {
     const struct carat_usage *usage = &finish->usage;
-    if (run->json) {
-        print_json(run, finish);
-        return;
-    }
+    if (run->json)
+        return print_json(run, finish, err);
     if (run->calls.n_bytes > 0)
         printf("%s", run->calls.bytes);
     if (run->text.n_bytes > 0 || run->calls.n_bytes > 0)
@@ -367,6 +368,7 @@ static void print_end(const struct run *run, const struct carat_event *finish)
         fprintf(stderr, "[prompt %d tokens, %.1f/s; answer %d tokens, %.1f/s%s]\n", usage->n_prompt,
             rate(usage->n_prompt - usage->n_prompt_cached, usage->prompt_ms), usage->n_generated,
             rate(usage->n_generated - 1, usage->generate_ms), finish->finish == CARAT_FINISH_CANCELLED ? ", interrupted" : "");
+    return true;
 }
 
 static bool generate(struct run *run, struct carat_error *err)
@@ -382,24 +384,20 @@ static bool generate(struct run *run, struct carat_error *err)
             hide_progress();
             return false;
         }
-        if (interrupted)
+        if (interrupted || ferror(stdout))
             carat_stop(run->session);
         if (status == CARAT_PENDING)
             carat_session_wait(run->session, 100);
         if (status != CARAT_EVENT)
             continue;
         show_event(run, &event);
-        if (event.kind == CARAT_EVENT_FINISH) {
-            print_end(run, &event);
-            return true;
-        }
+        if (event.kind == CARAT_EVENT_FINISH)
+            return print_end(run, &event, err);
     }
 }
 
 static bool run_prompt(struct run *run, struct carat_error *err)
 {
-    if (run->n_stops > 0 && (run->raw || run->token_text != NULL))
-        return fail(err, CARAT_BAD_ARGUMENT, "--stop works with the chat template only, not with --raw or --tokens");
     return load_parts(run, err) && carat_session_new(run->model, &run->session_options, &run->session, err) && generate(run, err);
 }
 
@@ -411,13 +409,14 @@ int command_run(int argc, char **argv)
     run.generate.sampling.seed = (uint64_t)time(NULL) * 2654435761u % 1000000007u;
     if (!parse(&run, argc, argv))
         return 0;
-    signal(SIGINT, on_interrupt);
     struct carat_error err = {0};
     run.model = open_model(run.model_name, &run.model_options);
+    catch_interrupts(true);
     bool ok = run.model != NULL;
     if (ok && !run_prompt(&run, &err)) {
-        fprintf(stderr, "carat: %s\n", err.message);
-        ok = false;
+        ok = interrupted;
+        if (!ok)
+            fprintf(stderr, "carat: %s\n", err.message);
     }
     carat_session_free(run.session);
     carat_model_free(run.model);
@@ -426,6 +425,6 @@ int command_run(int argc, char **argv)
     json_writer_free(&run.text);
     json_writer_free(&run.reasoning);
     json_writer_free(&run.calls);
-    free(run.piped);
+    json_writer_free(&run.piped);
     return ok ? interrupted ? 130 : 0 : 1;
 }

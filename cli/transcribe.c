@@ -1,7 +1,6 @@
 // transcribe.c: carat transcribe: what is said in a sound file, window by window.
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,14 +39,6 @@ struct transcribe {
     struct carat_session *session;
     struct json_writer text; // of the window under way
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
 
 static bool take_option(struct arguments *arguments, const char *option, struct transcribe *t)
 {
@@ -250,8 +241,8 @@ int command_transcribe(int argc, char **argv)
     struct carat_error err = {0};
     if (!parse(&t, argc, argv))
         return 0;
-    signal(SIGINT, on_interrupt);
     t.model = open_model(t.model_name, &t.model_options);
+    catch_interrupts(true);
     bool ok = t.model != NULL;
     if (ok && !run(&t, &err)) {
         fprintf(stderr, "\ncarat: %s\n", err.message);

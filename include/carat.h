@@ -3,15 +3,22 @@
 // The manual of the library, in tiers: open a model, hold a session, generate tokens, chat. Everything is in UTF-8; sizes are in
 // bytes, positions and counts in tokens. Objects are used by one thread at a time. A function that can fail returns false (or
 // CARAT_FAILED) and fills `err`, which may be NULL. Nothing here prints or exits, and nothing waits for a GPU unless its name
-// says so: on a GPU the calls named ..._next say CARAT_PENDING until results have arrived, and are simply called again.
+// says so: the calls named ..._next say CARAT_PENDING while there is nothing to report, and are simply called again.
 //
 //     struct carat_model *model;   struct carat_session *session;   struct carat_error err;
 //     carat_model_open("gemma4:e2b", NULL, &model, &err);
 //     carat_session_new(model, NULL, &session, &err);
 //     carat_chat_begin(session, "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}", NULL, 0, &err);
 //     struct carat_event event;
-//     while (carat_chat_next(session, &event, &err) == CARAT_EVENT)
-//         fwrite(event.text, 1, event.n_text, stdout);
+//     enum carat_status status;
+//     while ((status = carat_chat_next(session, &event, &err)) == CARAT_EVENT || status == CARAT_PENDING) {
+//         if (status == CARAT_PENDING)
+//             carat_session_wait(session, 100);
+//         else if (event.kind == CARAT_EVENT_CONTENT)
+//             fwrite(event.text, 1, event.n_text, stdout);
+//     }
+//
+// The loop ends with CARAT_DONE after the FINISH event, or with CARAT_FAILED and the reason in err.message.
 
 #ifndef CARAT_H
 #define CARAT_H
@@ -147,7 +154,7 @@ void carat_sampling_default(struct carat_sampling *sampling);
 enum carat_status {
     CARAT_DONE,    // finished
     CARAT_EVENT,   // *event holds something; call again
-    CARAT_PENDING, // the device is still computing; call again when it may have finished (carat_session_wait natively)
+    CARAT_PENDING, // nothing to report yet; call again, on a GPU when it may have finished (carat_session_wait natively)
     CARAT_FAILED,  // err says why; what was committed before stays usable
 };
 
@@ -200,6 +207,7 @@ struct carat_generate_options {
 // A run of media placeholders (<|image|>, <|audio|>) in the ids stands for one medium, the k-th run for media[k]; it is widened
 // to the medium's soft tokens, with the sentinels around it where they are not there already. The media must stay valid until the
 // first event that is neither progress nor encoding.
+// NULL options: Gemma 4's sampling until the context is full.
 bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, const struct carat_generate_options *options, struct carat_error *err);
 enum carat_status carat_generate_next(struct carat_session *session, struct carat_event *event, struct carat_error *err);

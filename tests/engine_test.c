@@ -252,6 +252,16 @@ static void wrong_arguments_are_named(void **state)
     options.sampling.temperature = NAN;
     assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
     assert_non_null(strstr(err.message, "temperature"));
+    options = greedy(4);
+    options.sampling.n_biases = -1;
+    assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
+    options.sampling.n_biases = 1; // without a list
+    assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
+    char *text;
+    size_t n_text;
+    assert_false(carat_detokenize(model, outside, 2, true, &text, &n_text, &err));
+    assert_non_null(strstr(err.message, "640"));
+    assert_null(text);
     static const char *const requests[][2] = {
         {"[1]", "object"},
         {"{\"messages\":[", "request"},
@@ -293,6 +303,8 @@ static void a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it
         size_t n_logprobs = 0;
         while ((status = carat_chat_next(session, &event, &err)) != CARAT_DONE) {
             require(status != CARAT_FAILED, err);
+            if (status == CARAT_PENDING)
+                continue;
             if (event.kind == CARAT_EVENT_CONTENT)
                 strncat(texts[round], event.text, event.n_text);
             if (event.logprobs != NULL) {
@@ -313,6 +325,89 @@ static void a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it
     assert_string_equal(texts[0], texts[1]);
     carat_session_free(session);
     carat_model_free(model);
+}
+
+// <turn|> over and over with the end ignored: a reply of tokens that show nothing, as a long tool call is until it is whole.
+static void a_reply_that_shows_nothing_can_be_stopped_at_any_token(void **state)
+{
+    (void)state;
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 128, 32);
+    struct carat_error err = {0};
+    int32_t *end;
+    int32_t n_end;
+    require(carat_tokenize(model, "<turn|>", 7, false, true, &end, &n_end, &err), err);
+    assert_int_equal(n_end, 1);
+    char request[256];
+    snprintf(request, sizeof request,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"abc\"}],\"ignore_eos\":true,\"max_tokens\":40,\"temperature\":0,"
+        "\"logit_bias\":{\"%d\":100}}",
+        end[0]);
+    for (int n_calls = 1; n_calls <= 40; n_calls += 13) {
+        require(carat_chat_begin(session, request, NULL, 0, &err), err);
+        struct carat_event event = {0};
+        for (int i = 0; i < n_calls; i++) {
+            enum carat_status status = carat_chat_next(session, &event, &err);
+            assert_true(status == CARAT_PENDING || (status == CARAT_EVENT && event.kind == CARAT_EVENT_PROGRESS));
+        }
+        carat_stop(session);
+        assert_int_equal(carat_chat_next(session, &event, &err), CARAT_EVENT);
+        assert_int_equal(event.kind, CARAT_EVENT_FINISH);
+        assert_int_equal(event.finish, n_calls < 40 ? CARAT_FINISH_CANCELLED : CARAT_FINISH_LENGTH);
+        assert_true(event.n_ids <= n_calls);
+        assert_int_equal(carat_chat_next(session, &event, &err), CARAT_DONE);
+    }
+    carat_free(end);
+    carat_session_free(session);
+    carat_model_free(model);
+}
+
+static void sessions_of_different_batches_take_turns_on_one_model(void **state)
+{
+    (void)state;
+    struct prompt prompt = golden_prompt("text-tiny-e2b.Q4_K_M.gguf");
+    struct carat_model *model = open_model("tiny-e2b.Q4_K_M.gguf", "cpu");
+    struct carat_error err = {0};
+    static const struct carat_session_options options[] = {
+        {.context_length = 64, .batch = 24}, {.context_length = 64, .batch = 5, .no_prefill_skip = true}, {.context_length = 96}};
+    struct carat_session *sessions[3];
+    for (int s = 0; s < 3; s++)
+        require(carat_session_new(model, &options[s], &sessions[s], &err), err);
+    struct carat_generate_options generate = greedy((int32_t)prompt.n_greedy);
+    struct carat_event event;
+    int n_finished = 0;
+    for (int s = 0; s < 3; s++)
+        require(carat_generate_begin(sessions[s], prompt.ids, (int32_t)prompt.n, NULL, 0, &generate, &err), err);
+    // One call for each in turn: their chunks and tokens interleave.
+    for (int s = 0; n_finished < 3; s = (s + 1) % 3) {
+        enum carat_status status = carat_generate_next(sessions[s], &event, &err);
+        require(status != CARAT_FAILED, err);
+        if (status == CARAT_EVENT && event.kind == CARAT_EVENT_FINISH) {
+            assert_int_equal(event.n_ids, prompt.n_greedy);
+            assert_memory_equal(event.ids, prompt.greedy, prompt.n_greedy * sizeof *event.ids);
+            n_finished++;
+        }
+    }
+    for (int s = 0; s < 3; s++)
+        carat_session_free(sessions[s]);
+    carat_model_free(model);
+    prompt_free(&prompt);
+}
+
+static void a_file_without_towers_is_no_projector(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct carat_model *model = NULL;
+    static const char *const wrong[][2] = {
+        {"models", "tiny-e2b.Q8_0.gguf"}, {"lora", "lora-micro-e2b.adapter-F32.gguf"}, {"tokenizer", "small.gguf"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct carat_model_options options = {.backend = "cpu", .projector = fixture(wrong[i][0], wrong[i][1])};
+        assert_false(carat_model_open(fixture("models", "tiny-mm.single-Q4_K_M.gguf"), &options, &model, &err));
+        assert_int_equal(err.code, CARAT_BAD_FILE);
+        assert_non_null(strstr(err.message, wrong[i][1]));
+        assert_null(model);
+    }
 }
 
 static void history_keeps_the_ids_it_was_generated_with(void **state)
@@ -388,6 +483,9 @@ int main(void)
         cmocka_unit_test(a_full_context_ends_with_length),
         cmocka_unit_test(wrong_arguments_are_named),
         cmocka_unit_test(a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it),
+        cmocka_unit_test(a_reply_that_shows_nothing_can_be_stopped_at_any_token),
+        cmocka_unit_test(sessions_of_different_batches_take_turns_on_one_model),
+        cmocka_unit_test(a_file_without_towers_is_no_projector),
         cmocka_unit_test(history_keeps_the_ids_it_was_generated_with),
         cmocka_unit_test(stop_strings_are_found_across_any_cut),
     };

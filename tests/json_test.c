@@ -90,7 +90,8 @@ static void members_are_found_by_name_and_kind(void **state)
 {
     (void)state;
     const char *text =
-        "{\"n\":9007199254740993,\"f\":1.5,\"i\":1e3,\"t\":\"x\",\"b\":true,\"z\":null,\"t\":\"last\",\"k\\u0000\":1}";
+        "{\"n\":9007199254740993,\"f\":1.5,\"i\":1e3,\"t\":\"x\",\"b\":true,\"z\":null,\"t\":\"last\",\"k\\u0000\":1,"
+        "\"high\":9223372036854775807,\"low\":-9223372036854775808,\"over\":9223372036854775808}";
     struct json_document *document = json_parse(text, strlen(text), NULL);
     const struct json_value *root = json_root(document);
     int64_t i = 0;
@@ -101,6 +102,9 @@ static void members_are_found_by_name_and_kind(void **state)
     assert_true(i == 9007199254740993);
     assert_true(json_get_i64(root, "i", &i));
     assert_int_equal(i, 1000);
+    assert_true(json_get_i64(root, "high", &i) && i == INT64_MAX);
+    assert_true(json_get_i64(root, "low", &i) && i == INT64_MIN);
+    assert_false(json_get_i64(root, "over", &i));
     assert_false(json_get_i64(root, "f", &i));
     assert_true(json_get_number(root, "f", &f));
     assert_true(f == 1.5);

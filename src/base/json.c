@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -433,9 +434,10 @@ bool json_i64(const struct json_value *value, int64_t *out)
 {
     if (!json_is(value, JSON_NUMBER))
         return false;
-    if (strpbrk(value->text, ".eE") == NULL && value->n_text <= 18) { // exact where a double is not
+    if (strpbrk(value->text, ".eE") == NULL) { // exact where a double is not
+        errno = 0;
         *out = strtoll(value->text, NULL, 10);
-        return true;
+        return errno == 0;
     }
     if (!(fabs(value->number) <= 0x1p53) || value->number != floor(value->number))
         return false;

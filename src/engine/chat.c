@@ -277,6 +277,9 @@ enum carat_status carat_chat_next(struct carat_session *session, struct carat_ev
         }
         if (status != CARAT_EVENT)
             return status;
+        // A token that shows nothing yet, as inside a tool call: the caller gets its turn all the same, or could not stop.
+        if (run->first == run->last && !run->finished)
+            return CARAT_PENDING;
         attach_logprobs(run);
     }
 }

@@ -108,6 +108,10 @@ static bool read_tables(struct carat_model *model, const struct carat_model_opti
     model->compat = options->compat;
     model->has_vision = !options->text_only && towers_present(model->file, model->projector, TOWER_VISION);
     model->has_audio = !options->text_only && towers_present(model->file, model->projector, TOWER_AUDIO);
+    if (!options->text_only && model->projector != NULL && !towers_present(model->projector, NULL, TOWER_VISION) &&
+        !towers_present(model->projector, NULL, TOWER_AUDIO))
+        return fail(err, CARAT_BAD_FILE, "'%s' is no projector: it holds neither a vision nor an audio tower",
+            gguf_file_source(model->projector, 0)->name);
     describe_name(model);
     describe_size(model);
     return true;
@@ -328,7 +332,14 @@ bool carat_detokenize(const struct carat_model *model, const int32_t *ids, int32
     size_t *n_text, struct carat_error *err)
 {
     struct text_buffer out = {0};
-    decoder_decode(model->tok, ids, (size_t)n_ids, with_special, &out);
+    *text = NULL;
+    *n_text = 0;
+    for (int32_t i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= tokenizer_vocab_size(model->tok))
+            return fail(err, CARAT_BAD_ARGUMENT, "token id %d at position %d is outside the vocabulary of %d", ids[i], i,
+                tokenizer_vocab_size(model->tok));
+    }
+    decoder_decode(model->tok, ids, n_ids > 0 ? (size_t)n_ids : 0, with_special, &out);
     text_append(&out, "", 0);
     *text = out.data;
     *n_text = out.n_bytes;

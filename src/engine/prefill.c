@@ -52,6 +52,7 @@ static bool queue_chunk(struct carat_session *session, int32_t first, int32_t en
         .n_soft = collect_soft(session, first, end, runs),
         .n_logits = end == session->n_ids ? 1 : 0,
     };
+    session->model->context->options.run_all_rows = session->run_all_rows;
     bool ok = text_forward(session->model->context, session->kv, &batch, err);
     free(runs);
     return ok;

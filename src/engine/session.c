@@ -10,16 +10,19 @@
 // --- making and freeing
 // -------------------------------------------------------------------------------------------------------------
 
-static bool ensure_context(struct carat_model *model, int32_t batch, bool run_all_rows, struct carat_error *err)
+static bool ensure_context(struct carat_model *model, int32_t batch, struct carat_error *err)
 {
-    // The scratch is the model's and serves all sessions in turn. One that wants other measures replaces it.
+    // The scratch is the model's and serves all sessions in turn. A larger batch replaces it.
     struct text_context *context = model->context;
-    if (context != NULL && context->options.max_batch >= batch && context->options.run_all_rows == run_all_rows)
+    if (context != NULL && context->options.max_batch >= batch)
         return true;
-    struct text_options options = {.max_batch = batch, .max_logits = 1, .run_all_rows = run_all_rows};
+    struct text_options options = {.max_batch = batch, .max_logits = 1};
+    struct text_context *other = text_context_new(model->ops, model->text, &options, err);
+    if (other == NULL)
+        return false; // the sessions that are there keep theirs
     text_context_free(context);
-    model->context = text_context_new(model->ops, model->text, &options, err);
-    return model->context != NULL;
+    model->context = other;
+    return true;
 }
 
 static bool take_memory(struct carat_session *session, const struct kv_options *kv, struct carat_error *err)
@@ -58,6 +61,7 @@ bool carat_session_new(
         return fail(err, CARAT_NO_MEMORY, "no memory for a session");
     session->model = model;
     session->adapter_changes = model->adapter_changes;
+    session->run_all_rows = options->no_prefill_skip;
     session->batch = options->batch > 0 ? options->batch : SESSION_DEFAULT_BATCH;
     if (session->batch > model->ops->max_batch)
         session->batch = model->ops->max_batch;
@@ -65,7 +69,7 @@ bool carat_session_new(
         session->batch = n_context;
     struct kv_options kv = {
         .n_context = n_context, .max_batch = session->batch, .is_f32 = options->kv_f32, .n_rewind = SESSION_REWIND};
-    if (!ensure_context(model, session->batch, options->no_prefill_skip, err) || !take_memory(session, &kv, err)) {
+    if (!ensure_context(model, session->batch, err) || !take_memory(session, &kv, err)) {
         carat_session_free(session);
         return false;
     }
@@ -204,8 +208,14 @@ bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int
 {
     if (session->phase != PHASE_IDLE)
         return fail(err, CARAT_BAD_ARGUMENT, "a generation is under way on this session: stop it and let it finish first");
+    struct carat_generate_options defaults = {.n_logprobs = -1};
+    carat_sampling_default(&defaults.sampling);
+    if (options == NULL)
+        options = &defaults;
     if (options->max_tokens < 0 || options->n_logprobs < -1 || options->n_logprobs > 20)
         return fail(err, CARAT_BAD_ARGUMENT, "max_tokens must not be negative, and n_logprobs lies between -1 and 20");
+    if (options->sampling.n_biases < 0 || (options->sampling.n_biases > 0 && options->sampling.biases == NULL))
+        return fail(err, CARAT_BAD_ARGUMENT, "n_biases says %d, which is not the length of a list", options->sampling.n_biases);
     reset_generation(session, options);
     if (!session_take_prompt(session, ids, n_ids, media, n_media, err) || !make_sampler(session, &options->sampling, err)) {
         session->n_ids = session->kv->n_committed;

@@ -66,6 +66,7 @@ struct carat_session {
     struct carat_model *model;
     struct kv_cache *kv;
     int32_t batch;            // rows of a prefill chunk
+    bool run_all_rows;        // of a chunk, through all layers
     int32_t *ids;             // [context]
     uint64_t *keys;           // [context]
     uint32_t adapter_changes; // of the model when the cache was filled

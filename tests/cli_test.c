@@ -1,0 +1,174 @@
+// cli_test.c: carat run and its neighbours, run as programs: exit codes, streams, signals.
+
+#include "base/json.h" // before cmocka.h, which has a macro called fail
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { OUTPUT_BYTES = 1 << 20 };
+
+#define MODEL CARAT_FIXTURES "/models/tiny-e2b.Q4_K_M.gguf"
+#define ON_CPU " --backend cpu --threads 2 "
+
+static char output[OUTPUT_BYTES]; // of the last command
+
+// Runs a shell command in which $C is the program; its exit code. Only stdout is kept.
+__attribute__((format(printf, 1, 2))) static int shell(const char *format, ...)
+{
+    char line[2048], command[4096];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "C='%s'; %s", CARAT_PROGRAM, line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(output, 1, sizeof output - 1, pipe);
+    output[n] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// A number of the JSON object that the last command printed.
+static int64_t member(const char *outer, const char *name)
+{
+    struct carat_error err = {0};
+    int64_t value = -1;
+    struct json_document *document = json_parse(output, strlen(output), &err);
+    if (document == NULL)
+        fail_msg("%s in: %s", err.message, output);
+    json_get_i64(json_get(json_root(document), outer), name, &value);
+    json_free(document);
+    return value;
+}
+
+static void results_that_cannot_be_written_are_a_failure(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {"version", "--help", "run --help", "chat --help", "inspect " MODEL,
+        "inspect --json " MODEL, "run " MODEL ON_CPU "-p abc -n 4 --temp 0", "run " MODEL ON_CPU "-p abc -n 4 --json"};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        assert_int_equal(shell("$C %s > /dev/null 2>&1", commands[i]), 0);
+        assert_int_equal(shell("$C %s 2>&1 > /dev/full", commands[i]), 1);
+        assert_non_null(strstr(output, "could not be written"));
+        assert_int_equal(shell("$C %s 2>&1 >&-", commands[i]), 1);
+    }
+}
+
+static void a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one(void **state)
+{
+    (void)state;
+    assert_int_equal(shell("$C run " MODEL ON_CPU "-n 2 2>&1 < /dev/null"), 1);
+    assert_non_null(strstr(output, "no prompt"));
+    assert_int_equal(shell("$C run " MODEL ON_CPU "-n 2 2>&1 <&-"), 1); // the model would be opened as descriptor 0
+    assert_non_null(strstr(output, "no prompt"));
+}
+
+static void a_prompt_on_stdin_is_read_to_its_end_zero_bytes_included(void **state)
+{
+    (void)state;
+    assert_int_equal(shell("printf 'ab\\0cd\\n' | $C run " MODEL ON_CPU "--json -n 1 --temp 0"), 0);
+    int64_t with_zero = member("usage", "prompt_tokens");
+    assert_int_equal(shell("printf 'ab' | $C run " MODEL ON_CPU "--json -n 1 --temp 0"), 0);
+    assert_true(with_zero > member("usage", "prompt_tokens"));
+}
+
+static void wrong_options_are_usage_errors(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--logit-bias =5", "--logit-bias 5=", "--logit-bias 5=inf", "--logit-bias 5",
+        "--logit-bias x=1", "--seed -1", "--temp nan", "--top-p 2", "-n 0", "--raw --stop x", "--lora-scale 1", "--json=x",
+        "-c 0", "more"};
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        if (shell("$C run " MODEL ON_CPU "-p abc %s 2>/dev/null", options[i]) != 2)
+            fail_msg("'%s' was accepted", options[i]);
+        assert_string_equal(output, "");
+    }
+}
+
+static void a_seed_gives_the_same_tokens_with_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const char *const seeds[] = {"0", "9007199254740993", "9223372036854775807"};
+    for (size_t s = 0; s < sizeof seeds / sizeof seeds[0]; s++) {
+        char first[4096] = "";
+        for (int threads = 1; threads <= 7; threads += 2) {
+            int code = shell("$C run " MODEL " --backend cpu --tokens 2,9,4 -n 12 --temp 1.5 --seed %s --threads %d 2>/dev/null",
+                seeds[s], threads);
+            assert_int_equal(code, 0);
+            if (threads == 1)
+                snprintf(first, sizeof first, "%s", output);
+            assert_string_equal(output, first);
+        }
+    }
+}
+
+// The strength of an adapter is a factor: 0 is the bare model, twice a half is the whole.
+static void adapters_are_added_with_their_strength(void **state)
+{
+    (void)state;
+#define ADAPTER " --lora " CARAT_FIXTURES "/lora/lora-tiny-e2b"
+    static const char *const equal[][2] = {
+        {"", ADAPTER " --lora-scale 0"}, {ADAPTER, ADAPTER " --lora-scale 0.5" ADAPTER " --lora-scale 0.5"}};
+    char texts[2][4096];
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(
+                shell("$C run " MODEL ON_CPU "--exact --tokens 2,9,4,30,11 --temp 0 -n 8 %s 2>/dev/null", equal[i][k]), 0);
+            if (k == 0)
+                snprintf(texts[i], sizeof texts[i], "%s", output);
+            assert_string_equal(output, texts[i]);
+        }
+    }
+    assert_string_not_equal(texts[0], texts[1]);
+    assert_int_equal(shell("$C run " MODEL ON_CPU "-p abc --lora /absent 2>&1"), 1);
+    assert_non_null(strstr(output, "/absent"));
+}
+
+// Interrupts a program once it has begun to answer; its exit code.
+static int interrupt(const char *options)
+{
+    char command[2048];
+    // The shell prints its id and becomes the program.
+    snprintf(command, sizeof command, "echo $$; exec '%s' run %s" ON_CPU "%s 2>/dev/null", CARAT_PROGRAM, MODEL, options);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    int id = 0;
+    assert_int_equal(fscanf(pipe, "%d", &id), 1);
+    fgetc(pipe); // the newline
+    assert_true(fgetc(pipe) != EOF);
+    kill(id, SIGINT);
+    size_t n = fread(output, 1, sizeof output - 1, pipe);
+    output[n] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void an_interrupted_answer_ends_with_130(void **state)
+{
+    (void)state;
+    assert_int_equal(interrupt("--tokens 2,9,4 --ignore-eos --temp 0"), 130);
+    assert_int_equal(interrupt("--tokens 2,9,4 --ignore-eos --seed 1"), 130);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_that_cannot_be_written_are_a_failure),
+        cmocka_unit_test(a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one),
+        cmocka_unit_test(a_prompt_on_stdin_is_read_to_its_end_zero_bytes_included),
+        cmocka_unit_test(wrong_options_are_usage_errors),
+        cmocka_unit_test(a_seed_gives_the_same_tokens_with_any_number_of_threads),
+        cmocka_unit_test(adapters_are_added_with_their_strength),
+        cmocka_unit_test(an_interrupted_answer_ends_with_130),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
