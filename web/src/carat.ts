@@ -5,6 +5,7 @@ import { findAssets } from './assets';
 import { Client, localLink, type Link, workerLink } from './client';
 import { makeError } from './errors';
 import type { HostOptions, PlainSource } from './host';
+import { sleep } from './http';
 import { gatherMedia } from './media';
 import { PromptSession, type PromptSessionOptions } from './prompt-session';
 import type {
@@ -27,6 +28,7 @@ import type {
 
 type Finish = Extract<EngineEvent, { kind: 'finish' }>;
 
+const closeMs = 10_000;
 const isNode = typeof process !== 'undefined' && process.versions?.node !== undefined;
 
 export class Carat {
@@ -180,7 +182,11 @@ export class Carat {
     async close(): Promise<void> {
         if (this.closed) return;
         this.closed = true;
-        await this.client.call('close', null).catch(() => undefined);
+        // A worker that does not answer (a hung GPU) is ended all the same.
+        const answered = new AbortController();
+        const late = sleep(closeMs, answered.signal).catch(() => undefined);
+        await Promise.race([this.client.call('close', null).catch(() => undefined), late]);
+        answered.abort();
         this.client.close();
     }
 
