@@ -28,6 +28,9 @@ export function serve({ port = 0, folders = [], isolated = true, extra = {} } = 
         const name = decodeURIComponent(new URL(request.url, 'http://x').pathname);
         const headers = {
             'cross-origin-resource-policy': 'cross-origin',
+            'access-control-allow-origin': '*',
+            'access-control-expose-headers': 'Content-Range',
+
             'cache-control': 'no-cache',
             'accept-ranges': 'bytes',
             ...(isolated && { 'cross-origin-opener-policy': 'same-origin', 'cross-origin-embedder-policy': 'require-corp' }),

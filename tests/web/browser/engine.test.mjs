@@ -104,6 +104,19 @@ test('relaxed SIMD is taken where the browser has it', async () => {
     assert.equal(info.threads, 2);
 });
 
+test('from another origin, as from a CDN, the worker and its threads start all the same', async () => {
+    const other = await browser.context.newPage();
+    await other.goto(`${server.url}/blank`);
+    const info = await other.evaluate(async (cdn) => {
+        const { Carat } = await import(`${cdn}/dist/carat.js`);
+        const model = await Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', threads: 2 });
+        await model.close();
+        return model.info;
+    }, plainServer.url);
+    assert.equal(info.threads, 2);
+    await other.close();
+});
+
 test('without a worker the engine runs in the page', async () => {
     const { info, usage } = await chat(page, { backend: 'cpu', worker: false });
     assert.equal(info.threads, 1);
@@ -183,6 +196,50 @@ test('a lost device ends a generation with device_lost, and the model can be loa
         return { code, tokens };
     });
     assert.deepEqual(result, { code: 'device_lost', tokens: 3 });
+});
+
+test('a PNG, a canvas and a WAV file in a message become soft tokens', async () => {
+    const counts = await page.evaluate(async () => {
+        const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', {
+            backend: 'cpu',
+            threads: 1,
+            projector: '/models/tiny-mm.mmproj-F16.gguf',
+        });
+        const canvas = new OffscreenCanvas(200, 120);
+        const context = canvas.getContext('2d');
+        context.fillStyle = 'teal';
+        context.fillRect(20, 20, 100, 60);
+        const png = await canvas.convertToBlob({ type: 'image/png' });
+        const url = await new Promise((resolve) => {
+            const reader = new FileReader();
+            reader.onload = () => resolve(reader.result);
+            reader.readAsDataURL(png);
+        });
+        const wav = new DataView(new ArrayBuffer(44 + 32000));
+        [0x46464952, 36 + 32000, 0x45564157, 0x20746d66, 16, 0x10001, 16000, 32000, 0x100002, 0x61746164, 32000].forEach((word, i) =>
+            wav.setUint32(4 * i, word, true),
+        );
+        for (let i = 0; i < 16000; i++) wav.setInt16(44 + 2 * i, 8000 * Math.sin(i / 5), true);
+        const counts = [];
+        for (const part of [
+            { type: 'image', image: png, tokens: 70 },
+            { type: 'image', image: canvas, tokens: 70 },
+            { type: 'image_url', image_url: { url } },
+            { type: 'audio', audio: new Blob([wav.buffer]) },
+        ]) {
+            const messages = [{ role: 'user', content: [part, { type: 'text', text: 'What?' }] }];
+            const answer = await model.chat.completions.create({ messages, max_tokens: 2, temperature: 0, ignore_eos: true });
+            counts.push(answer.usage.prompt_tokens);
+        }
+        await model.close();
+        return counts;
+    });
+    assert.ok(
+        counts.every((n) => n > 30),
+        counts.join(),
+    );
+    assert.equal(counts[0], counts[1]);
+    assert.ok(counts[2] > counts[0], 'without a budget more tokens are spent on an image');
 });
 
 test('a stale WebAssembly module is refused', async () => {
