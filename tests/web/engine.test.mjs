@@ -132,6 +132,12 @@ test('a file that is cut off is refused with a sentence', async () => {
         );
 });
 
+test('a stream that ends within the header is refused, not waited for', async () => {
+    const bytes = fs.readFileSync(model('tiny-e2b.Q8_0'));
+    for (const n of [0, 100, 5000, bytes.length - 1])
+        await assert.rejects(Carat.load(new Blob([bytes.subarray(0, n)]).stream(), { backend: 'cpu' }), CaratError);
+});
+
 test('chat.completions.create answers in the shape of OpenAI, streamed and whole alike', () =>
     withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
         const request = {

@@ -30,6 +30,7 @@ type Finish = Extract<EngineEvent, { kind: 'finish' }>;
 
 const closeMs = 10_000;
 const isNode = typeof process !== 'undefined' && process.versions?.node !== undefined;
+const canWork = typeof Worker !== 'undefined' && !isNode;
 
 export class Carat {
     readonly info: ModelInfo;
@@ -52,8 +53,9 @@ export class Carat {
 
     // Loads a model. Rejects with a CaratError; nothing is left behind then.
     static async load(source: ModelSource | ModelSource[], options: LoadOptions = {}): Promise<Carat> {
-        const plain = await Promise.all((Array.isArray(source) ? source : [source]).map(plainSource));
-        const projector = options.projector === undefined ? [] : [await plainSource(options.projector)];
+        const inWorker = options.worker ?? canWork;
+        const plain = await Promise.all((Array.isArray(source) ? source : [source]).map((s) => plainSource(s, inWorker)));
+        const projector = options.projector === undefined ? [] : [await plainSource(options.projector, inWorker)];
         const sources = [...plain, ...projector].map((s) => s.plain);
         const readers = [...plain, ...projector].map((s) => s.read);
         const client = new Client(await openLink(options));
@@ -67,9 +69,7 @@ export class Carat {
                     signal,
                     onEvent: onProgress as ((event: LoadProgress) => void) | undefined as never,
                     reader: async (part, offset, n) => readers[part]!(offset, n),
-                    transfer: sources.flatMap((s) =>
-                        s.kind === 'stream' && options.worker !== false && !isNode ? [s.stream] : [],
-                    ),
+                    transfer: sources.flatMap((s) => (s.kind === 'stream' && inWorker ? [s.stream] : [])),
                 },
             );
             return new Carat(client, info, options);
@@ -370,7 +370,6 @@ async function collect(chunks: AsyncGenerator<ChatChunk>, head: Head): Promise<C
 
 // Where the engine runs: in a worker of its own in browsers, here in Node or when asked for.
 export async function openLink(options: Pick<LoadOptions, 'worker' | 'wasmUrl'> & { storeKind?: string }): Promise<Link> {
-    const canWork = typeof Worker !== 'undefined' && !isNode;
     if (options.worker ?? canWork) {
         if (!canWork) throw makeError('unsupported', 'there are no web workers here', { remedy: 'Pass worker: false.' });
         return workerLink(
@@ -387,15 +386,15 @@ export async function openLink(options: Pick<LoadOptions, 'worker' | 'wasmUrl'> 
 type Read = (offset: number, n: number) => Promise<Uint8Array>;
 const noRead: Read = () => Promise.reject(makeError('io', 'nobody reads this source'));
 
-async function plainSource(source: ModelSource): Promise<{ plain: PlainSource; read: Read }> {
+async function plainSource(source: ModelSource, inWorker: boolean): Promise<{ plain: PlainSource; read: Read }> {
     const plain = (value: PlainSource, read = noRead) => ({ plain: value, read });
     if (typeof source === 'string' && isNode && !/^[a-z]+:\/\//i.test(source)) return plain({ kind: 'path', path: source });
     if (typeof source === 'string' || source instanceof URL) return plain({ kind: 'url', url: absolute(source) });
     if (source instanceof Blob) return plain({ kind: 'blob', blob: source });
     if (source instanceof Uint8Array || source instanceof ArrayBuffer)
         return plain({ kind: 'bytes', bytes: source instanceof Uint8Array ? source : new Uint8Array(source) });
-    if (source instanceof ReadableStream) return plain({ kind: 'stream', stream: source });
-    if ('stream' in source) return plain({ kind: 'stream', ...source });
+    if (source instanceof ReadableStream) return plainStream(source, undefined, inWorker);
+    if ('stream' in source) return plainStream(source.stream, source.size, inWorker);
     if ('read' in source)
         return plain({ kind: 'function', size: source.size }, async (offset, n) => {
             const bytes = await source.read(offset, n);
@@ -406,6 +405,28 @@ async function plainSource(source: ModelSource): Promise<{ plain: PlainSource; r
     throw makeError('bad_argument', 'this is no source of a model', {
         remedy: 'Pass a URL, a File, bytes, a stream or {store: key}.',
     });
+}
+
+// Not every browser can pass a stream to a worker; then its pieces are passed.
+function plainStream(
+    stream: ReadableStream<Uint8Array>,
+    size: number | undefined,
+    inWorker: boolean,
+): { plain: PlainSource; read: Read } {
+    const known = size === undefined ? {} : { size };
+    if (!inWorker || canPassStreams()) return { plain: { kind: 'stream', stream, ...known }, read: noRead };
+    const reader = stream.getReader();
+    return { plain: { kind: 'pull', ...known }, read: async () => (await reader.read()).value ?? new Uint8Array(0) };
+}
+
+function canPassStreams(): boolean {
+    const stream = new ReadableStream();
+    try {
+        new MessageChannel().port1.postMessage(stream, [stream]);
+        return true;
+    } catch {
+        return false;
+    }
 }
 
 function absolute(url: string | URL): string {

@@ -122,13 +122,9 @@ export class Engine {
             const have = prefixes[part]!.length;
             const want = Math.min(this.sources[part]!.size, Math.max(end, have * 4, firstHeaderBytes));
             if (want <= have || want > maxHeaderBytes) throw this.wasm.error();
-            prefixes[part] = await extend(
-                this.sources[part]!,
-                prefixes[part]!,
-                want,
-                (n) => onProgress({ phase: 'header', done: n, total: want }),
-                signal,
-            );
+            const report = (n: number) => onProgress({ phase: 'header', done: n, total: want });
+            prefixes[part] = await extend(this.sources[part]!, prefixes[part]!, want, report, signal);
+            if (prefixes[part].length === have) throw this.wasm.error(); // a stream ended within the header
         }
     }
 
@@ -482,5 +478,5 @@ async function extend(
         at += piece.length;
         onBytes(at);
     }
-    return longer;
+    return longer.subarray(0, at);
 }

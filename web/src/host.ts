@@ -29,6 +29,7 @@ export type PlainSource =
     | { kind: 'bytes'; bytes: Uint8Array }
     | { kind: 'store'; key: string }
     | { kind: 'stream'; stream: ReadableStream<Uint8Array>; size?: number }
+    | { kind: 'pull'; size?: number } // a stream whose pieces the client is asked for
     | { kind: 'function'; size: number } // read by asking the client
     | { kind: 'path'; path: string }; // Node
 
@@ -312,6 +313,11 @@ export class Host {
                 return this.openStored(source.key);
             case 'stream':
                 return streamSource(source.stream, source.size);
+            case 'pull':
+                return streamSource(
+                    pulled(() => call.ask(part, 0, 0)),
+                    source.size,
+                );
             case 'function':
                 return functionSource((offset, n) => call.ask(part, offset, n), source.size);
             case 'path':
@@ -350,4 +356,15 @@ export class Host {
             return blobSource(blob, key);
         }
     }
+}
+
+// A stream made of what `next` gives, until that is empty.
+function pulled(next: () => Promise<Uint8Array>): ReadableStream<Uint8Array> {
+    return new ReadableStream({
+        async pull(controller) {
+            const bytes = await next();
+            if (bytes.length > 0) controller.enqueue(bytes);
+            else controller.close();
+        },
+    });
 }

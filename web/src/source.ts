@@ -158,7 +158,8 @@ export function streamSource(stream: ReadableStream<Uint8Array>, size = Number.M
                 at += passed;
                 if (rest.length === 0) {
                     const { done, value } = await reader.read();
-                    if (done) throw outside(name, start, end - start, at);
+                    if (done && size < Number.MAX_SAFE_INTEGER) throw outside(name, start, end - start, at);
+                    if (done) return; // only now the end is known
                     rest = value as Uint8Array<ArrayBuffer>;
                     continue;
                 }

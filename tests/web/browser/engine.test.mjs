@@ -198,6 +198,30 @@ test('a lost device ends a generation with device_lost, and the model can be loa
     assert.deepEqual(result, { code: 'device_lost', tokens: 3 });
 });
 
+test('a stream loads a model, also where a browser cannot pass streams to workers', async () => {
+    const texts = await page.evaluate(async () => {
+        const post = MessagePort.prototype.postMessage;
+        const texts = [];
+        for (let i = 0; i < 2; i++) {
+            const response = await fetch('/models/tiny-e2b.Q8_0.gguf');
+            const model = await window.carat.Carat.load(response.body, { backend: 'cpu', threads: 1 });
+            const ids = [];
+            for await (const event of model.generate([2, 9], { temperature: 0, max_tokens: 3, ignore_eos: true }))
+                if (event.kind === 'token') ids.push(event.id);
+            texts.push(ids.join());
+            await model.close();
+            MessagePort.prototype.postMessage = function (message, transfer) {
+                if (message instanceof ReadableStream) throw new DOMException('no', 'DataCloneError');
+                return post.call(this, message, transfer);
+            };
+        }
+        MessagePort.prototype.postMessage = post;
+        return texts;
+    });
+    assert.equal(texts[0], texts[1]);
+    assert.equal(texts[0].split(',').length, 3);
+});
+
 test('a PNG, a canvas and a WAV file in a message become soft tokens', async () => {
     const counts = await page.evaluate(async () => {
         const model = await window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', {
@@ -216,8 +240,8 @@ test('a PNG, a canvas and a WAV file in a message become soft tokens', async () 
             reader.readAsDataURL(png);
         });
         const wav = new DataView(new ArrayBuffer(44 + 32000));
-        [0x46464952, 36 + 32000, 0x45564157, 0x20746d66, 16, 0x10001, 16000, 32000, 0x100002, 0x61746164, 32000].forEach((word, i) =>
-            wav.setUint32(4 * i, word, true),
+        [0x46464952, 36 + 32000, 0x45564157, 0x20746d66, 16, 0x10001, 16000, 32000, 0x100002, 0x61746164, 32000].forEach(
+            (word, i) => wav.setUint32(4 * i, word, true),
         );
         for (let i = 0; i < 16000; i++) wav.setInt16(44 + 2 * i, 8000 * Math.sin(i / 5), true);
         const counts = [];
