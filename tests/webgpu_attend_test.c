@@ -173,6 +173,38 @@ static void many_keys_are_split_into_pieces(void **state)
     check_attention(&c);
 }
 
+// A single query over many keys is left in pieces; the product that takes it joins them.
+static void pieces_of_attention_join_in_the_next_product(void **state)
+{
+    (void)state;
+    struct case_of_attention c = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .capacity = 512};
+    struct layer layer = make_layer(&c);
+    struct twin_weight norm = make_vector(gpu, 64), w = make_weight(gpu, GGUF_TYPE_Q8_0, 256, 96, 1);
+    struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
+    for (int32_t position = 0, n = 200; position <= 200; position += n, n = 1) {
+        struct twin qkv = make_twin(gpu, ref, n, 6 * 64, 2), out = make_twin(gpu, ref, n, 256, 0), y = make_twin(gpu, ref, n, 96, 0);
+        struct twin rope = make_rope(position, n, 64);
+        struct attention a = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .q_norm = &norm.gpu, .k_norm = &norm.gpu, .eps = 1e-6f,
+            .writes_kv = true, .first_position = position, .rope = rope.gpu, .kv = &layer.gpu};
+        struct attention b = a;
+        b.q_norm = b.k_norm = &norm.ref;
+        b.rope = rope.ref;
+        b.kv = &layer.ref;
+        gpu->attend(gpu, qkv.gpu, &a, out.gpu);
+        ref->attend(ref, qkv.ref, &b, out.ref);
+        gpu->project(gpu, out.gpu, &on_gpu, y.gpu);
+        ref->project(ref, out.ref, &on_ref, y.ref);
+        assert_true(difference(gpu, ref, &y) <= 1e-3); // keys and values in 16 bits, see above
+        free_twin(gpu, ref, &qkv);
+        free_twin(gpu, ref, &out);
+        free_twin(gpu, ref, &y);
+        free_twin(gpu, ref, &rope);
+    }
+    free_layer(&layer);
+    free_weight(gpu, &norm);
+    free_weight(gpu, &w);
+}
+
 // --- logits ---
 
 static void the_head_caps_and_suppresses(void **state)
@@ -298,6 +330,7 @@ int main(void)
         cmocka_unit_test(values_may_be_raw_keys),
         cmocka_unit_test(rows_may_see_ahead),
         cmocka_unit_test(many_keys_are_split_into_pieces),
+        cmocka_unit_test(pieces_of_attention_join_in_the_next_product),
         cmocka_unit_test(the_head_caps_and_suppresses),
         cmocka_unit_test(argmax_takes_the_lowest_of_equals),
         cmocka_unit_test(top_k_is_sorted_and_knows_the_whole_mass),

@@ -308,6 +308,41 @@ static void adapters_join_fused_products(void **state)
     free_stream(&s);
 }
 
+// What a long product leaves in several sums is added by whoever takes it, whichever operation that is.
+static void a_long_product_becomes_the_term_of_the_stream(void **state)
+{
+    (void)state;
+    struct twin_weight down = make_weight(gpu, GGUF_TYPE_Q4_K, 6144, 256, 1), w = make_weight(gpu, GGUF_TYPE_Q4_K, 256, 40, 1);
+    struct linear down_gpu = {.weight = down.gpu}, down_ref = {.weight = down.ref};
+    struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
+    const struct linear *gpu_part = &on_gpu, *ref_part = &on_ref;
+    for (int taker = 0; taker < 3; taker++) {
+        struct stream_case c = {1, 256, true, true, true, true};
+        struct twin_stream s = make_stream(&c);
+        struct twin x = make_twin(gpu, ref, 1, 6144, 1), out = make_twin(gpu, ref, 1, taker == 0 ? 40 : 256, 0);
+        gpu->project(gpu, x.gpu, &down_gpu, s.term.gpu);
+        ref->project(ref, x.ref, &down_ref, s.term.ref);
+        if (taker == 0) {
+            gpu->norm_project(gpu, &s.gpu, &s.norm.gpu, &gpu_part, 1, out.gpu);
+            ref->norm_project(ref, &s.ref, &s.norm.ref, &ref_part, 1, out.ref);
+        } else if (taker == 1) {
+            gpu->norm(gpu, &s.gpu, &s.norm.gpu, out.gpu);
+            ref->norm(ref, &s.ref, &s.norm.ref, out.ref);
+        } else {
+            gpu->copy_rows(gpu, s.term.gpu, 0, out.gpu, 0, 1);
+            ref->copy_rows(ref, s.term.ref, 0, out.ref, 0, 1);
+        }
+        assert_close(gpu, ref, &out, "taker %d", taker);
+        if (taker < 2)
+            check_settled(&s, "a long product");
+        free_twin(gpu, ref, &x);
+        free_twin(gpu, ref, &out);
+        free_stream(&s);
+    }
+    free_weight(gpu, &down);
+    free_weight(gpu, &w);
+}
+
 static void per_layer_inputs_combine(void **state)
 {
     (void)state;
@@ -407,6 +442,7 @@ int main(void)
         cmocka_unit_test(streams_go_through_gated_units),
         cmocka_unit_test(streams_take_their_per_layer_gates),
         cmocka_unit_test(adapters_join_fused_products),
+        cmocka_unit_test(a_long_product_becomes_the_term_of_the_stream),
         cmocka_unit_test(per_layer_inputs_combine),
         cmocka_unit_test(two_norms_add),
         cmocka_unit_test(the_chosen_experts_add_up),

@@ -188,7 +188,7 @@ static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct atte
 void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     if (takes_one(a, qkv)) {
         attend_one(gpu, qkv, a, out);
         return;

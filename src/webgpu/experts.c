@@ -96,7 +96,7 @@ static bool route(struct webgpu *gpu, struct tensor h, const struct experts *e, 
 void webgpu_experts(struct ops *ops, struct tensor h, const struct experts *e, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     if (e->n_experts > 256) {
         struct carat_error err = {0};
         fail(&err, CARAT_UNSUPPORTED, "the GPU routes among at most 256 experts, the model has %d; use the CPU", e->n_experts);

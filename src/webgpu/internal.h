@@ -112,6 +112,11 @@ struct webgpu {
         struct tensor out; // no buffer: nothing is pending
         uint32_t n_pieces, n_heads, head_dim;
     } pieces;
+    // The last product whose columns were split, its sums not added yet.
+    struct {
+        struct tensor out; // no buffer: nothing is pending
+        uint32_t n_splits;
+    } sums;
 };
 
 static inline struct webgpu *webgpu_of(struct ops *ops)
@@ -189,6 +194,10 @@ struct tensor webgpu_normed(struct webgpu *gpu, struct stream *stream, const str
 // RMS(in, norm) in `out`, without touching `in`. norm NULL: weightless.
 void webgpu_rms(struct webgpu *gpu, struct tensor in, const struct weight *norm, float eps, struct tensor out);
 
+// Finishes what the last operations left to the next one: pieces of attention, sums of a split product. Every operation that does not
+// take them as they are begins with this.
+void webgpu_join_all(struct webgpu *gpu);
+
 void webgpu_project(struct ops *ops, struct tensor in, const struct linear *linear, struct tensor out);
 void webgpu_norm_project(struct ops *ops, struct stream *stream, const struct weight *norm, const struct linear *const *parts,
     int n_parts, struct tensor out);
@@ -215,7 +224,7 @@ void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a
 // Can a product with `in` join the pending pieces while it reads them? Few enough, and `in` is what they make.
 bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in);
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks);
-// Joins the pieces of the last attention if somebody is about to look at anything but through webgpu_product.
+// Joins the pieces of the last attention.
 void webgpu_join_pieces(struct webgpu *gpu);
 
 // --- experts.c ---

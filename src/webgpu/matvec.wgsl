@@ -5,9 +5,12 @@
 // time, with one vector of padding after every 16 so that neighbours hit different banks. PRELOAD: an invocation asks for all of its
 // weights before anything else, so that waiting for them and making the input overlap.
 //
+// A workgroup goes on with the tile of rows that is groups_x further, so that it makes its input for several tiles.
+//
 // FUSED: the input is the stream x, settled and normed by every workgroup for itself; the first one also writes the settled value to
 // `spare`. COMBINE: the input are the pieces that attention left, joined here. GATED: parts 0 and 1 are gate and up,
-// out = activation(gate) * up.
+// out = activation(gate) * up. SPLIT: the workgroups of group.y take SPLIT_UNITS of the columns each and leave sums, which the stream
+// adds when it takes them as its term.
 struct Params {
     w0: vec4<u32>, // per weight: 16-byte words of a row, starts of its planes
     w1: vec4<u32>,
@@ -33,6 +36,8 @@ struct Params {
     n_pieces: u32,
     head_vectors: u32, // COMBINE: vectors of 4 elements in a head
     groups_x: u32,
+    n_tiles: u32,     // of a dispatch
+    term_splits: u32, // sums that make the term
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if ODD
@@ -81,6 +86,15 @@ fn pair_sum(a: vec4<f32>, b: vec4<f32>) -> f32 {
     return dot(a + b, vec4<f32>(1.0));
 }
 
+// The first column of a workgroup, in units.
+fn first_unit(split: u32) -> u32 {
+#if SPLIT
+    return split * ${SPLIT_UNITS}u;
+#else
+    return 0u;
+#end
+}
+
 #if FUSED
 // The normed stream into xs.
 fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
@@ -103,6 +117,9 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
         v${i} = x[at + i${i}];
 #if TERM
         term${i} = term[at + i${i}];
+        for (var s = 1u; s < p.term_splits; s++) {
+            term${i} += term[s * n + at + i${i}];
+        }
 #end
 #if TERM_NORM
         scale${i} = vectors[p.term_norm_at + i${i}];
@@ -203,21 +220,47 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     workgroupBarrier();
 #end
     for (var v = t; v < ${STAGED}u; v += ${WG}u) {
-        xs[slot(v)] = input_vector(batch_row * p.x_cols, chunk * ${CHUNK}u * 8u + v);
+        xs[slot(v)] = input_vector(select(batch_row * p.x_cols, 0u, ${SPLIT} == 1), (first_unit(batch_row) + chunk * ${CHUNK}u) * 8u + v);
     }
     workgroupBarrier();
 }
 #end
 
+// What becomes of a sum.
+fn finished(sum: f32, gate: f32, o: u32, batch_row: u32) -> f32 {
+    var y = sum;
+#if GATED
+    y = activate(y) * gate;
+#end
+#if BIAS
+    y += vectors[(p.bias_at + o) / 4u][(p.bias_at + o) % 4u];
+#end
+#if CLIP
+    y = clamp(y, p.out_min, p.out_max);
+#end
+#if CAP
+    y = p.cap * bounded_tanh(y / p.cap);
+#end
+#if PER_LAYER
+    y = gelu_tanh(y) * per_layer[batch_row * p.other_cols + p.other_first + o];
+#end
+    return y;
+}
+
 @compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let lane = t % LANES;
     let batch_row = group.y;
-    var tile = group.z * p.groups_x + group.x;
+    let start = first_unit(group.y);
+    var tile = group.x;
     var part = 0u;
+#if SPLIT
+    var out_at = group.y * p.n_rows.x;
+#else
     var out_at = batch_row * p.out_cols + p.out_first;
-#if !GATED
+#end
 #if MANY_PARTS
+    // One tile for each workgroup: its part is found here.
     for (var k = 0u; k < ${PARTS}u - 1u; k++) {
         let tiles = (p.n_rows[k] + GROUPS * ${R}u - 1u) / (GROUPS * ${R}u);
         if (part == k && tile >= tiles) {
@@ -227,32 +270,42 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
 #end
-#end
     let n_rows = p.n_rows[part];
-    let first = (tile * GROUPS + t / LANES) * ${R}u;
-#for r ${R}
-    var a${r} = 0.0;
-    let row${r} = min(first + ${r}u, n_rows - 1u);
-#if GATED
-    var b${r} = 0.0;
-#end
-#end
 #for k ${RUNS}
     if (part == ${k}u) {
+        var first = (tile * GROUPS + t / LANES) * ${R}u;
 #if PRELOAD
+#for r ${R}
+        var row${r} = min(first + ${r}u, n_rows - 1u);
+#end
 #for c ${CHUNKS}
 #for s ${STEPS}
-        let u_${c}_${s} = min(${c}u * ${CHUNK}u + ${s}u * LANES + lane, ${N_UNITS}u - 1u);
+        let u_${c}_${s} = min(start + ${c}u * ${CHUNK}u + ${s}u * LANES + lane, p.n_units - 1u);
 #for r ${R}
-        let w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
+        var w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
 #if GATED
-        let g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
+        var g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
 #end
 #end
 #end
 #end
+#end
+#if !MANY_CHUNKS
+        stage(t, batch_row, 0u, group.x == 0u);
+#end
+        for (; tile < p.n_tiles; tile += p.groups_x) {
+        first = (tile * GROUPS + t / LANES) * ${R}u;
+#for r ${R}
+        var a${r} = 0.0;
+#if GATED
+        var b${r} = 0.0;
+#end
+#end
+#if PRELOAD
 #for c ${CHUNKS}
-        stage(t, batch_row, ${c}u, group.x + group.z == 0u);
+#if MANY_CHUNKS
+        stage(t, batch_row, ${c}u, false);
+#end
 #for s ${STEPS}
         {
             let inside = ${s}u * LANES + lane;
@@ -270,9 +323,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
 #end
 #end
+#if !MANY_PARTS
+        // The next tile's weights, while this one's sums come together.
+        if (tile + p.groups_x < p.n_tiles) {
+            let next = ((tile + p.groups_x) * GROUPS + t / LANES) * ${R}u;
+#for r ${R}
+            row${r} = min(next + ${r}u, n_rows - 1u);
+#end
+#for c ${CHUNKS}
+#for s ${STEPS}
+#for r ${R}
+            w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
+#if GATED
+            g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
+#end
+#end
+#end
+#end
+        }
+#end
 #else
         for (var c = 0u; c * ${CHUNK}u < p.n_units; c++) {
-            stage(t, batch_row, c, group.x + group.z == 0u);
+#if MANY_CHUNKS
+            stage(t, batch_row, c, false);
+#end
             for (var inside = lane; inside < ${CHUNK}u; inside += LANES) {
                 let u = min(c * ${CHUNK}u + inside, p.n_units - 1u);
 #for j 8
@@ -281,83 +355,65 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let x = array<vec4<f32>, 8>(x0, x1, x2, x3, x4, x5, x6, x7);
                 let pairs = vec4<f32>(pair_sum(x0, x1), pair_sum(x2, x3), pair_sum(x4, x5), pair_sum(x6, x7));
 #for r ${R}
-                a${r} += dot${k}(fetch${k}(row${r} * p.w${k}.x, u), u, x, pairs);
+                a${r} += dot${k}(fetch${k}(min(first + ${r}u, n_rows - 1u) * p.w${k}.x, u), u, x, pairs);
 #if GATED
-                b${r} += dot1(fetch1(row${r} * p.w1.x, u), u, x, pairs);
+                b${r} += dot1(fetch1(min(first + ${r}u, n_rows - 1u) * p.w1.x, u), u, x, pairs);
 #end
 #end
             }
         }
 #end
-    }
-#end
 #if SUBGROUPS
 #for i ${SHUFFLES}
 #for r ${R}
-    a${r} += subgroupShuffleXor(a${r}, 1u << ${i}u);
+        a${r} += subgroupShuffleXor(a${r}, 1u << ${i}u);
 #if GATED
-    b${r} += subgroupShuffleXor(b${r}, 1u << ${i}u);
+        b${r} += subgroupShuffleXor(b${r}, 1u << ${i}u);
 #end
 #end
 #end
 #end
 #if CROSS
-    // The lanes of a row are spread over several stretches of STRETCH that have their sums already.
-    if (lane % ${STRETCH}u == 0u) {
+        // The lanes of a row are spread over several stretches of STRETCH that have their sums already.
+        workgroupBarrier();
+        if (lane % ${STRETCH}u == 0u) {
 #for r ${R}
-        sums[(t / ${STRETCH}u) * ${TOTALS}u + ${r}u] = a${r};
+            sums[(t / ${STRETCH}u) * ${TOTALS}u + ${r}u] = a${r};
 #if GATED
-        sums[(t / ${STRETCH}u) * ${TOTALS}u + ${R}u + ${r}u] = b${r};
+            sums[(t / ${STRETCH}u) * ${TOTALS}u + ${R}u + ${r}u] = b${r};
 #end
 #end
-    }
-    workgroupBarrier();
+        }
+        workgroupBarrier();
 #end
-    if (lane >= ${R}u) {
-        return;
-    }
-    let o = first + lane;
-    if (o >= n_rows) {
-        return;
-    }
+        let o = first + lane;
+        if (lane < ${R}u && o < n_rows) {
+            var gate = 0.0;
 #if CROSS
-    var y = 0.0;
-    var gate = 0.0;
-    for (var i = 0u; i < LANES / ${STRETCH}u; i++) {
-        y += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + lane];
+            var y = 0.0;
+            for (var i = 0u; i < LANES / ${STRETCH}u; i++) {
+                y += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + lane];
 #if GATED
-        gate += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + ${R}u + lane];
+                gate += sums[((t - lane) / ${STRETCH}u + i) * ${TOTALS}u + ${R}u + lane];
 #end
-    }
+            }
 #else
-    var y = a0;
-    var gate = 0.0;
+            var y = a0;
 #if GATED
-    gate = b0;
+            gate = b0;
 #end
 #for r ${R}
-    if (lane == ${r}u) {
-        y = a${r};
+            if (lane == ${r}u) {
+                y = a${r};
 #if GATED
-        gate = b${r};
+                gate = b${r};
 #end
+            }
+#end
+#end
+            out[out_at + o] = finished(y, gate, o, batch_row);
+        }
+        }
     }
 #end
-#end
-#if GATED
-    y = activate(y) * gate;
-#end
-#if BIAS
-    y += vectors[(p.bias_at + o) / 4u][(p.bias_at + o) % 4u];
-#end
-#if CLIP
-    y = clamp(y, p.out_min, p.out_max);
-#end
-#if CAP
-    y = p.cap * bounded_tanh(y / p.cap);
-#end
-#if PER_LAYER
-    y = gelu_tanh(y) * per_layer[batch_row * p.other_cols + p.other_first + o];
-#end
-    out[out_at + o] = y;
 }

@@ -23,6 +23,8 @@ enum {
     VEC_SILU = 1 << 11,
     VEC_QUICK = 1 << 12,
     VEC_COMBINE = 1 << 13,
+    MOST_PRELOADED = 12, // units that an invocation keeps in registers
+    MOST_GROUPS = 256,   // workgroups of one product: enough for the largest devices, few enough to make their inputs only once
 };
 
 struct matvec_params {
@@ -31,7 +33,7 @@ struct matvec_params {
     uint32_t n_in, n_units, x_cols, out_cols, out_first;
     uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
     float eps, cap, in_min, in_max, out_min, out_max;
-    uint32_t n_pieces, head_vectors, groups_x;
+    uint32_t n_pieces, head_vectors, groups_x, n_tiles, term_splits;
 };
 
 struct matvec {
@@ -40,6 +42,7 @@ struct matvec {
     const struct layout *layouts[3];
     uint32_t n_units;
     uint32_t lanes_log2, rows, group; // shape of a workgroup
+    uint32_t n_splits;                // workgroups that share the columns
     uint32_t chunk;                   // units staged at a time
     bool preload;
 };
@@ -50,17 +53,32 @@ static uint32_t most_staged_units(const struct webgpu *gpu)
     return gpu_limits(gpu->gpu)->max_workgroup_bytes >= 32768 ? 192 : 64;
 }
 
-static void choose_shape(const struct webgpu *gpu, struct matvec *m)
+// n_rows: of all parts together.
+static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_rows)
 {
+    bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
+    uint32_t most = most_staged_units(gpu), units = m->n_units / m->n_splits;
     m->group = 256;
-    m->rows = 1;
-    m->lanes_log2 = m->n_units <= 8 ? 3 : m->n_units <= 48 ? 4 : m->n_units <= 64 ? 5 : 6;
-    uint32_t most = most_staged_units(gpu);
-    m->chunk = m->n_units < most || m->flags & VEC_FUSED ? m->n_units : most;
-    uint32_t steps = divide_up(m->n_units, 1u << m->lanes_log2) * m->rows * (m->flags & VEC_GATED ? 2 : 1);
-    m->preload = steps <= 12;
-    if (!m->preload)
-        m->chunk = m->flags & VEC_FUSED ? divide_up(m->n_units, 1u << m->lanes_log2) << m->lanes_log2 : most;
+    m->rows = m->n_splits > 1 ? 2 : 1;
+    m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
+    uint32_t lanes = 1u << m->lanes_log2;
+    m->preload = divide_up(units, lanes) * m->rows * (gated ? 2 : 1) <= MOST_PRELOADED;
+    if (m->preload)
+        m->chunk = units < most || fused ? units : most;
+    else
+        m->chunk = fused ? divide_up(units, lanes) << m->lanes_log2 : most;
+}
+
+// Into how many stretches of columns a long product is split, so that each workgroup needs only a part of a long input.
+static uint32_t splits_of(uint32_t n_units)
+{
+    static const uint32_t candidates[] = {3, 4, 5, 6, 2};
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        uint32_t n = candidates[i], units = n_units / n;
+        if (n_units % n == 0 && units % 32 == 0 && units >= 64 && units <= 192)
+            return n;
+    }
+    return 1;
 }
 
 static uint32_t rows_of_group(const struct matvec *m)
@@ -72,7 +90,7 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
 {
     uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
     bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
-    uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes);
+    uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes), units = m->n_units / m->n_splits;
     uint32_t staged = (m->preload ? steps * lanes : m->chunk) * 8;
     uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg, shuffles = 0;
     while (1u << shuffles < stretch)
@@ -88,10 +106,10 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
         !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
-        "WG=%u LANES=%u R=%u TOTALS=%u N_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u XS_VECTORS=%u "
+        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u XS_VECTORS=%u "
         "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
-        m->group, lanes, m->rows, totals, m->n_units, m->chunk, divide_up(m->n_units, m->chunk),
-        !m->preload || m->n_units > m->chunk, steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
+        m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
+        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
         shuffles, stretch, stretch < lanes, m->group / stretch * totals);
 }
 
@@ -101,6 +119,7 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
     key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0) << 16;
     key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
     key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
+    key |= (uint64_t)(m->n_splits > 1) << 35;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
@@ -109,13 +128,14 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
     return webgpu_kernel(gpu, key, "matvec", definitions);
 }
 
-// More workgroups than one dimension takes go on in the third.
-static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings,
-    struct matvec_params *p, uint32_t n_groups, uint32_t n_batch)
+// One workgroup a tile, or fewer that take several in turn. Parts of different types cannot take turns.
+static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings, const struct matvec *m,
+    struct matvec_params *p, uint32_t n_tiles, uint32_t n_batch)
 {
-    uint32_t most = gpu_limits(gpu->gpu)->max_workgroups;
-    p->groups_x = n_groups < most ? n_groups : most;
-    gpu_dispatch(gpu->gpu, kernel, bindings, p, sizeof *p, p->groups_x, n_batch, divide_up(n_groups, p->groups_x));
+    bool in_turn = m->n_parts == 1 || m->flags & VEC_GATED;
+    p->n_tiles = n_tiles;
+    p->groups_x = in_turn && n_tiles > MOST_GROUPS ? divide_up(n_tiles, divide_up(n_tiles, MOST_GROUPS)) : n_tiles;
+    gpu_dispatch(gpu->gpu, kernel, bindings, p, sizeof *p, p->groups_x, n_batch * m->n_splits, 1);
 }
 
 static void set_weight(uint32_t w[4], const struct layout *layout)
@@ -154,10 +174,13 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
 {
     const struct layout *layout = &device_of(linear)->layout;
     uint32_t e = epilogue_flags(linear, how);
-    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units};
+    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units, .n_splits = 1};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
         (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
-    choose_shape(gpu, &m);
+    bool sums = m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 && how->out_first == 0 &&
+        device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
+    m.n_splits = sums ? splits_of(m.n_units) : 1;
+    choose_shape(gpu, &m, part->n_rows);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;
@@ -188,9 +211,15 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
         bindings[n++] = webgpu_vectors(gpu);
     if (e & PRODUCT_PER_LAYER)
         bindings[n++] = webgpu_tensor(how->per_layer);
-    bindings[n++] = webgpu_tensor(out);
+    bindings[n++] = m.n_splits > 1 ? webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)m.n_splits * part->n_rows * 4) : webgpu_tensor(out);
     bindings[n++] = bind_part(part);
-    dispatch_matvec(gpu, kernel, bindings, &p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows);
+    if (bindings[n - 2].buffer == NULL)
+        return;
+    dispatch_matvec(gpu, kernel, bindings, &m, &p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows);
+    if (m.n_splits > 1) {
+        gpu->sums.out = out;
+        gpu->sums.n_splits = m.n_splits;
+    }
 }
 
 // --- matmul -------------------------------------------------------------------------------------------------------------------
@@ -326,12 +355,24 @@ static void add_adapters(
     }
 }
 
+void webgpu_join_all(struct webgpu *gpu)
+{
+    webgpu_join_pieces(gpu);
+    struct tensor out = gpu->sums.out;
+    if (out.buffer == NULL)
+        return;
+    gpu->sums.out.buffer = NULL;
+    struct matmul_params m = {.n_rows = (uint32_t)out.n_cols, .n_batch = 1, .out_cols = (uint32_t)out.n_cols};
+    struct gpu_binding sums = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)gpu->sums.n_splits * m.n_rows * 4);
+    join_splits(gpu, &m, gpu->sums.n_splits, 0, &sums, NULL, out);
+}
+
 void webgpu_product(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out)
 {
     const struct device_weight *w = device_of(linear);
-    bool joins = linear->adapters == NULL && w->n_parts == 1 && webgpu_takes_pieces(gpu, in);
+    bool joins = linear->adapters == NULL && w->n_parts == 1 && gpu->sums.out.buffer == NULL && webgpu_takes_pieces(gpu, in);
     if (!joins)
-        webgpu_join_pieces(gpu);
+        webgpu_join_all(gpu);
     for (int i = 0; i < w->n_parts; i++) {
         if (in.n_rows <= MATVEC_MAX_ROWS)
             plain_matvec(gpu, in, joins, linear, how, &w->parts[i], out);
@@ -400,10 +441,28 @@ static int fused_bindings(struct webgpu *gpu, const struct stream *stream, const
     return n;
 }
 
+// Is the stream's term still in the sums that a split product left?
+static bool takes_sums(const struct webgpu *gpu, const struct stream *stream)
+{
+    const struct tensor *out = &gpu->sums.out;
+    return out->buffer != NULL && out->buffer == stream->term.buffer && out->offset == stream->term.offset;
+}
+
+// May one dispatch do it all? Then only what it does not take itself is joined before.
+static bool fuses(struct webgpu *gpu, const struct stream *stream, const struct linear *const *parts, int n_parts)
+{
+    bool fuses = can_fuse(gpu, stream, parts, n_parts);
+    if (fuses && takes_sums(gpu, stream))
+        webgpu_join_pieces(gpu);
+    else
+        webgpu_join_all(gpu);
+    return fuses;
+}
+
 static void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion *f, struct tensor out)
 {
     uint32_t flags = fused_flags(stream, f);
-    struct matvec m = {.flags = flags, .n_parts = f->n_parts, .n_units = (uint32_t)stream->x.n_cols / 32};
+    struct matvec m = {.flags = flags, .n_parts = f->n_parts, .n_units = (uint32_t)stream->x.n_cols / 32, .n_splits = 1};
     struct matvec_params p = {
         .n_in = (uint32_t)stream->x.n_cols,
         .n_units = m.n_units,
@@ -415,13 +474,16 @@ static void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct
         .other_cols = (uint32_t)f->per_layer.n_cols,
         .other_first = f->per_layer_first,
         .eps = stream->eps,
+        .term_splits = 1,
     };
+    uint32_t n_rows = 0;
     for (int k = 0; k < f->n_parts; k++) {
+        n_rows += (uint32_t)f->parts[k]->weight.n_out;
         m.layouts[k] = &device_of(f->parts[k])->layout;
         set_weight(p.w[k], m.layouts[k]);
         p.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
     }
-    choose_shape(gpu, &m);
+    choose_shape(gpu, &m, n_rows);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;
@@ -430,7 +492,12 @@ static void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct
         n_groups += divide_up(p.n_rows[k], rows_of_group(&m));
     struct gpu_binding bindings[GPU_MAX_BINDINGS];
     fused_bindings(gpu, stream, f, flags, out, bindings);
-    dispatch_matvec(gpu, kernel, bindings, &p, n_groups, 1);
+    if (takes_sums(gpu, stream)) {
+        p.term_splits = gpu->sums.n_splits;
+        bindings[1] = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)p.term_splits * p.n_in * 4);
+        gpu->sums.out.buffer = NULL;
+    }
+    dispatch_matvec(gpu, kernel, bindings, &m, &p, n_groups, 1);
     if (flags & VEC_TERM) {
         struct tensor settled = stream->spare;
         stream->spare = stream->x;
@@ -444,8 +511,7 @@ void webgpu_norm_project(struct ops *ops, struct stream *stream, const struct we
     int n_parts, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
-    if (can_fuse(gpu, stream, parts, n_parts)) {
+    if (fuses(gpu, stream, parts, n_parts)) {
         struct fusion f = {.norm = norm, .parts = parts, .n_parts = n_parts};
         fused_matvec(gpu, stream, &f, out);
         return;
@@ -462,9 +528,8 @@ void webgpu_norm_gated(struct ops *ops, struct stream *stream, const struct weig
     const struct linear *up, enum activation activation, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
     const struct linear *parts[2] = {gate, up};
-    if (can_fuse(gpu, stream, parts, 2)) {
+    if (fuses(gpu, stream, parts, 2)) {
         struct fusion f = {.norm = norm, .parts = parts, .n_parts = 2, .flags = VEC_GATED | activation_flags(activation)};
         fused_matvec(gpu, stream, &f, out);
         return;
@@ -495,9 +560,8 @@ void webgpu_per_layer_gate(
     struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer, int32_t layer, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
     uint32_t first = (uint32_t)(layer * out.n_cols);
-    if (can_fuse(gpu, stream, &gate, 1)) {
+    if (fuses(gpu, stream, &gate, 1)) {
         struct fusion f = {
             .parts = &gate, .n_parts = 1, .flags = VEC_PER_LAYER, .per_layer = per_layer, .per_layer_first = first};
         fused_matvec(gpu, stream, &f, out);

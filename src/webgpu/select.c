@@ -7,7 +7,7 @@ enum { SORTED = 1024, ARGMAX_GROUPS = 128 };
 void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     struct gpu_pipeline *first = webgpu_kernel(gpu, KERNEL_ARGMAX, "argmax", "FIRST=1");
     struct gpu_pipeline *second = webgpu_kernel(gpu, KERNEL_ARGMAX | 1 << 8, "argmax", "FIRST=0");
     struct gpu_binding values = webgpu_scratch(gpu, SCRATCH_VALUES_A, ARGMAX_GROUPS * 4);
@@ -38,7 +38,7 @@ static struct gpu_pipeline *top_k_kernel(struct webgpu *gpu, bool is_first, bool
 void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     uint32_t n_logits = (uint32_t)logits.n_cols, n_sums = divide_up(n_logits, SORTED);
     uint64_t room = (uint64_t)n_sums * (uint64_t)k * 4;
     struct gpu_binding values[2] = {webgpu_scratch(gpu, SCRATCH_VALUES_A, room), webgpu_scratch(gpu, SCRATCH_VALUES_B, room)};

@@ -10,7 +10,7 @@
 void webgpu_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     const struct device_weight *w = table->device;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, KERNEL_EMBED | (uint64_t)w->layout.index << 8);
     if (kernel == NULL) {
@@ -44,7 +44,7 @@ void webgpu_copy_rows(
     struct ops *ops, struct tensor src, int32_t first_src, struct tensor dst, int32_t first_dst, int32_t n_rows)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     bool within = src.buffer == dst.buffer && src.offset == dst.offset;
     struct gpu_pipeline *kernel = within ? webgpu_kernel(gpu, KERNEL_COPY_WITHIN, "copy_within", "") :
                                            webgpu_kernel(gpu, KERNEL_COPY, "copy_rows", "");
@@ -109,7 +109,7 @@ static void mark_settled(struct stream *stream)
 // Vectors must exist as a buffer even for a model without any.
 static bool ready(struct webgpu *gpu)
 {
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     if (gpu->vectors.buffer != NULL)
         return true;
     struct carat_error err = {0};

@@ -96,13 +96,15 @@ static void buffer_free(struct ops *ops, struct buffer *buffer)
     struct webgpu *gpu = webgpu_of(ops);
     if (gpu->pieces.out.buffer == buffer)
         gpu->pieces.out.buffer = NULL;
+    if (gpu->sums.out.buffer == buffer)
+        gpu->sums.out.buffer = NULL;
     gpu_buffer_free(gpu->gpu, gpu_buffer_of(buffer));
 }
 
 static void write_bytes(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     gpu_write(gpu->gpu, gpu_buffer_of(buffer), offset, source, n_bytes);
 }
 
@@ -120,7 +122,7 @@ static int32_t read_start(
     struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     ops->n_dispatches = gpu_dispatch_count(gpu->gpu);
     if (!take_failure(gpu, err))
         return -1;
@@ -146,7 +148,7 @@ static void wait_for(struct ops *ops, int32_t ticket)
 static void submit(struct ops *ops)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    webgpu_join_pieces(gpu);
+    webgpu_join_all(gpu);
     gpu_submit(gpu->gpu);
     ops->n_dispatches = gpu_dispatch_count(gpu->gpu);
 }
@@ -266,7 +268,7 @@ bool webgpu_profile_start(struct ops *ops)
 bool webgpu_profile_end(struct ops *ops, char *text, size_t capacity)
 {
     struct gpu_timing timings[64];
-    webgpu_join_pieces(webgpu_of(ops));
+    webgpu_join_all(webgpu_of(ops));
     int n = gpu_profile_end(webgpu_of(ops)->gpu, timings, 64);
     size_t used = 0;
     for (int i = 0; i < n && used < capacity; i++)
