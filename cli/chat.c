@@ -1,5 +1,7 @@
 // chat.c: carat chat: a conversation in the terminal.
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +281,14 @@ static bool obey(struct talk *talk, char *line)
 // --- reading lines
 // ----------------------------------------------------------------------------------------------------------------
 
+// Line editing drops what the locale cannot express; everything here is UTF-8, whatever the environment says.
+static void take_utf8(void)
+{
+    setlocale(LC_CTYPE, "");
+    if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0 && setlocale(LC_CTYPE, "C.UTF-8") == NULL)
+        setlocale(LC_CTYPE, "en_US.UTF-8");
+}
+
 // One line without its newline, or NULL at the end of the input. Freed by the caller.
 static char *read_line(const char *prompt)
 {
@@ -405,6 +415,7 @@ int command_chat(int argc, char **argv)
     struct carat_error err;
     struct carat_model *model = open_model(name, &model_options);
     catch_interrupts(false);
+    take_utf8();
     bool ok = model != NULL;
     if (ok && !carat_session_new(model, &session_options, &talk.session, &err)) {
         fprintf(stderr, "carat: %s\n", err.message);

@@ -2,6 +2,7 @@
 
 #include "base/json.h" // before cmocka.h, which has a macro called fail
 
+#include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -159,6 +160,58 @@ static void an_interrupted_answer_ends_with_130(void **state)
     assert_int_equal(interrupt("--tokens 2,9,4 --ignore-eos --seed 1"), 130);
 }
 
+// Reads what a terminal shows until `text` is there; false when the program ends before.
+static bool shows(int terminal, const char *text)
+{
+    size_t n = 0;
+    output[0] = '\0';
+    while (strstr(output, text) == NULL) {
+        ssize_t got = n < sizeof output - 1 ? read(terminal, output + n, sizeof output - 1 - n) : 0;
+        if (got <= 0)
+            return false;
+        n += (size_t)got;
+        output[n] = '\0';
+    }
+    return true;
+}
+
+static void type(int terminal, const char *keys)
+{
+    assert_int_equal(write(terminal, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+// Line editing knows whole characters in every locale; Ctrl-C gives up a line, Ctrl-D ends.
+static void a_chat_in_a_terminal_edits_utf8_and_survives_ctrl_c(void **state)
+{
+    (void)state;
+    int terminal;
+    pid_t child = forkpty(&terminal, NULL, NULL, NULL);
+    assert_true(child >= 0);
+    if (child == 0) {
+        unsetenv("LC_ALL");
+        unsetenv("LC_CTYPE");
+        setenv("LANG", "C", 1);
+        setenv("TERM", "xterm", 1);
+        execl(CARAT_PROGRAM, CARAT_PROGRAM, "chat", MODEL, "--backend", "cpu", "--threads", "2", "-n", "4", (char *)NULL);
+        _exit(127);
+    }
+    assert_true(shows(terminal, "> "));
+    type(terminal, "/\u00e4\u00f6\u65e5\x7f\x7f\u00fc\r");
+    assert_true(shows(terminal, "There is no command /\u00e4\u00fc;"));
+    type(terminal, "half a line\x03");
+    assert_true(shows(terminal, "/exit leaves"));
+    type(terminal, "/again\r");
+    assert_true(shows(terminal, "no message to answer"));
+    type(terminal, "\x04");
+    while (shows(terminal, "what is never there"))
+        continue;
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(terminal);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -169,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_seed_gives_the_same_tokens_with_any_number_of_threads),
         cmocka_unit_test(adapters_are_added_with_their_strength),
         cmocka_unit_test(an_interrupted_answer_ends_with_130),
+        cmocka_unit_test(a_chat_in_a_terminal_edits_utf8_and_survives_ctrl_c),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
