@@ -43,7 +43,7 @@ class SyncFile implements StoreFile {
     }
     async write(offset: number, bytes: Uint8Array) {
         const n = this.handle.write(bytes, { at: offset });
-        if (n !== bytes.length) throw makeError('quota', `the browser stored only ${n} of ${bytes.length} bytes`);
+        if (n !== bytes.length) throw makeError('quota', 'the browser has no room for more bytes of this file'); // n may be an error's number
     }
     async truncate(size: number) {
         this.handle.truncate(size);
@@ -128,6 +128,7 @@ const openSegmented = new Set<string>();
 
 class SegmentedFile implements StoreFile {
     private cached: { index: number; bytes: Uint8Array; dirty: boolean } | undefined;
+    private last: Promise<unknown> = Promise.resolve();
     constructor(
         private readonly pairs: Pairs,
         private readonly name: string,
@@ -139,7 +140,27 @@ class SegmentedFile implements StoreFile {
         return this.nBytes;
     }
 
-    async read(offset: number, into: Uint8Array): Promise<number> {
+    read(offset: number, into: Uint8Array): Promise<number> {
+        return this.inTurn(() => this.readSegments(offset, into));
+    }
+    write(offset: number, bytes: Uint8Array): Promise<void> {
+        return this.inTurn(() => this.writeSegments(offset, bytes));
+    }
+    truncate(size: number): Promise<void> {
+        return this.inTurn(() => this.resize(size));
+    }
+    flush(): Promise<void> {
+        return this.inTurn(() => this.save());
+    }
+
+    // One operation at a time: the parts of a download that arrive side by side share the cached segment.
+    private inTurn<T>(run: () => Promise<T>): Promise<T> {
+        const result = this.last.then(run);
+        this.last = result.catch(() => undefined);
+        return result;
+    }
+
+    private async readSegments(offset: number, into: Uint8Array): Promise<number> {
         const end = Math.min(this.nBytes, offset + into.length);
         for (let at = offset; at < end;) {
             const inside = at % segmentBytes,
@@ -153,7 +174,7 @@ class SegmentedFile implements StoreFile {
         return Math.max(0, end - offset);
     }
 
-    async write(offset: number, bytes: Uint8Array): Promise<void> {
+    private async writeSegments(offset: number, bytes: Uint8Array): Promise<void> {
         for (let done = 0; done < bytes.length;) {
             const at = offset + done,
                 inside = at % segmentBytes,
@@ -171,8 +192,8 @@ class SegmentedFile implements StoreFile {
         this.nBytes = Math.max(this.nBytes, offset + bytes.length);
     }
 
-    async truncate(size: number): Promise<void> {
-        await this.flush();
+    private async resize(size: number): Promise<void> {
+        await this.save();
         this.cached = undefined;
         for (let i = Math.ceil(size / segmentBytes); i * segmentBytes < this.nBytes; i++)
             await this.pairs.remove(`${this.name}/${i}`);
@@ -182,10 +203,10 @@ class SegmentedFile implements StoreFile {
             this.cached = { index: last, bytes: segment.slice(0, size % segmentBytes), dirty: true };
         }
         this.nBytes = size;
-        await this.flush();
+        await this.save();
     }
 
-    async flush(): Promise<void> {
+    private async save(): Promise<void> {
         if (this.cached?.dirty) {
             await this.pairs.put(`${this.name}/${this.cached.index}`, this.cached.bytes);
             this.cached.dirty = false;

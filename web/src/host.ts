@@ -342,7 +342,7 @@ export class Host {
                 got.finished.catch((error) => {
                     if (asCaratError(error).code === 'corrupt') this.damage = error;
                 });
-                return transferSource(got);
+                return transferSource(got, () => this.openStored(key));
             }
         }
         try {

@@ -103,21 +103,35 @@ export async function fileSource(file: StoreFile, name: string): Promise<Source>
 
 // --- a model that is just being downloaded into the store -----------------------------------------------------------------------
 
-export function transferSource(transfer: Transfer): Source {
+// Its file is closed when it has finished: from then on `reopen` gives the stored model.
+export function transferSource(transfer: Transfer, reopen: () => Promise<Source>): Source {
+    let complete = false;
+    transfer.finished.then(
+        () => {
+            complete = true;
+        },
+        () => undefined,
+    );
+    let stored: Source | undefined;
     return {
         name: transfer.key,
         size: transfer.size,
         rows: false,
-        async *stream(start, end) {
+        async *stream(start, end, signal) {
             const piece = new Uint8Array(Math.min(pieceBytes, end - start));
             for (let at = start; at < end; at += piece.length) {
                 const part = piece.subarray(0, Math.min(piece.length, end - at));
-                await transfer.read(at, part);
+                if (!complete) await transfer.read(at, part).catch(() => transfer.finished); // it may finish just now
+                if (complete) {
+                    stored ??= await reopen();
+                    yield* stored.stream(at, end, signal);
+                    return;
+                }
                 yield part;
             }
         },
         async close() {
-            /* the transfer goes on */
+            await stored?.close(); // the transfer goes on
         },
     };
 }
