@@ -3,7 +3,7 @@
 import DOMPurify from 'dompurify';
 import { marked } from 'marked';
 
-marked.use({ gfm: true, breaks: true, async: false });
+marked.use({ gfm: true, breaks: true, async: false, renderer: { checkbox: ({ checked }) => (checked ? '☑ ' : '☐ ') } });
 
 // Links open elsewhere and say nothing about this page; images are not fetched, since nothing is sent anywhere.
 DOMPurify.addHook('afterSanitizeAttributes', (node) => {

@@ -5,7 +5,11 @@ import { say } from './notice';
 export function startServiceWorker(): void {
     if (!('serviceWorker' in navigator) || !import.meta.env.PROD)
         return;
-    navigator.serviceWorker.register('sw.js').then(watch, () => undefined); // without it the app works online only
+    // Without it (forbidden, or no secure page) the app works online only.
+    navigator.serviceWorker.register('sw.js').then((registration: ServiceWorkerRegistration | undefined) => {
+        if (registration !== undefined)
+            watch(registration);
+    }, () => undefined);
 }
 
 function watch(registration: ServiceWorkerRegistration): void {

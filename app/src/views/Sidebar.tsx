@@ -56,6 +56,10 @@ function Entry({ conversation }: { conversation: Conversation }) {
     const open = openId.value === conversation.id && page.value === 'chat';
     const busy = answering.value?.conversation === conversation.id;
     const actions = actionsOf.value === conversation.id;
+    const act = (run: () => void) => () => {
+        actionsOf.value = undefined;
+        run();
+    };
     if (renaming.value === conversation.id)
         return <li><Title conversation={conversation} /></li>;
     return (
@@ -69,9 +73,9 @@ function Entry({ conversation }: { conversation: Conversation }) {
                 onClick={() => { actionsOf.value = actions ? undefined : conversation.id; }}>⋯</button>
             {actions && (
                 <div class="entry-actions">
-                    <button type="button" onClick={() => { renaming.value = conversation.id; }}>Rename</button>
-                    <button type="button" onClick={() => void save(conversation)}>Export</button>
-                    <button type="button" class="danger" disabled={busy} onClick={() => discard(conversation)}>Delete</button>
+                    <button type="button" onClick={act(() => { renaming.value = conversation.id; })}>Rename</button>
+                    <button type="button" onClick={act(() => void save(conversation))}>Export</button>
+                    <button type="button" class="danger" disabled={busy} onClick={act(() => discard(conversation))}>Delete</button>
                 </div>
             )}
         </li>
