@@ -107,12 +107,33 @@ static void multiply(const struct tower_product *p)
     }
 }
 
+typedef float f4 __attribute__((vector_size(16)));
+
+// Four rows of four numbers, turned over.
+INLINE void pack_4x4(const float *rows, size_t row_stride, float *panel)
+{
+    f4 x[4];
+    for (int r = 0; r < 4; r++)
+        memcpy(&x[r], rows + (size_t)r * row_stride, sizeof x[r]);
+    f4 low01 = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5), high01 = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
+    f4 low23 = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5), high23 = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+    f4 columns[4] = {__builtin_shufflevector(low01, low23, 0, 1, 4, 5), __builtin_shufflevector(low01, low23, 2, 3, 6, 7),
+        __builtin_shufflevector(high01, high23, 0, 1, 4, 5), __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
+    for (int i = 0; i < 4; i++)
+        memcpy(panel + i * PANEL, &columns[i], sizeof columns[i]);
+}
+
 static void pack(const float *rows, size_t row_stride, int32_t n_rows, int32_t n_in, float *panel)
 {
+    int32_t whole_rows = n_rows / 4 * 4, whole_in = n_in / 4 * 4;
     if (n_rows < PANEL)
         memset(panel, 0, (size_t)n_in * PANEL * sizeof(float));
+    for (int32_t i = 0; i < whole_in; i += 4) {
+        for (int32_t r = 0; r < whole_rows; r += 4)
+            pack_4x4(rows + (size_t)r * row_stride + (size_t)i, row_stride, panel + (size_t)i * PANEL + (size_t)r);
+    }
     for (int32_t i = 0; i < n_in; i++) {
-        for (int32_t r = 0; r < n_rows; r++)
+        for (int32_t r = i < whole_in ? whole_rows : 0; r < n_rows; r++)
             panel[(size_t)i * PANEL + (size_t)r] = rows[(size_t)r * row_stride + (size_t)i];
     }
 }
