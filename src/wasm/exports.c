@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "carat.h"
 #include "engine/model.h"
+#include "engine/session.h"
 #include "text/chat.h"
 #include "wasm/exports.h"
 #include "wasm/step.h"
@@ -316,6 +317,18 @@ static void write_text_member(struct json_writer *json, const char *name, const 
     json_write_string(json, text, strlen(text));
 }
 
+// What keys and values take with the sessions' defaults: sliding layers the same in every context, global ones by position.
+static void write_kv_bytes(struct json_writer *json, const struct carat_model *model)
+{
+    struct kv_options options = {
+        .n_context = model->text->config.n_positions, .max_batch = SESSION_DEFAULT_BATCH, .n_rewind = SESSION_REWIND};
+    uint64_t sliding = 0;
+    uint64_t global = 0;
+    kv_cache_bytes(&model->text->config, &options, &sliding, &global);
+    json_write_format(json, ",\"kvBytes\":{\"fixed\":%llu,\"perPosition\":%llu}", (unsigned long long)sliding,
+        (unsigned long long)(global / (uint64_t)options.n_context));
+}
+
 // struct carat_model_info as JSON (ModelInfo of web/src/types.ts): the result.
 EXPORT(wasm_info) int wasm_info(const struct carat_model *model);
 int wasm_info(const struct carat_model *model)
@@ -328,6 +341,7 @@ int wasm_info(const struct carat_model *model)
     json_write_format(&json, ",\"parameters\":%llu,\"fileBytes\":%llu,\"weightBytes\":%llu,\"hasVision\":%s,\"hasAudio\":%s",
         (unsigned long long)info.n_parameters, (unsigned long long)info.file_bytes, (unsigned long long)info.weight_bytes,
         info.has_vision ? "true" : "false", info.has_audio ? "true" : "false");
+    write_kv_bytes(&json, model);
     write_text_member(&json, "name", info.name);
     write_text_member(&json, "architecture", info.architecture);
     write_text_member(&json, "quantization", info.quantization);

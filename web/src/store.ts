@@ -148,7 +148,9 @@ export class Transfer {
         if (this.options.signal?.aborted) forward();
         try {
             throwIfAborted(this.stop.signal);
-            const lanes = Array.from({ length: Math.max(1, this.options.parallel ?? 4) }, () => this.lane());
+            // Segments are changed one at a time: parts side by side would only fetch them from each other.
+            const inPlace = this.folder.kind === 'opfs' || this.folder.kind === 'folder';
+            const lanes = Array.from({ length: inPlace ? Math.max(1, this.options.parallel ?? 4) : 1 }, () => this.lane());
             const hasher = this.verify();
             const all = [hasher, ...lanes];
             all.forEach((p) =>

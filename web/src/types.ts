@@ -54,6 +54,7 @@ export interface ModelInfo {
     parameters: number;
     fileBytes: number;
     weightBytes: number; // resident
+    kvBytes: { fixed: number; perPosition: number }; // of a session: fixed + perPosition * its context
     hasVision: boolean;
     hasAudio: boolean;
     threads: number;
