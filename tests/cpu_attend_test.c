@@ -132,13 +132,13 @@ static void rig_drop(struct attend_rig *rig)
 }
 
 // Scores here reach 40, so an f32 rounding of a score moves a probability by 40 x 2^-24 = 2e-6, and a few add up. A 16-bit
-// key or value may round the other way when the f32 value before it differs in the last bit: 2^-11 of one of many values; where
-// one key dominates this shows in full.
+// key or value rounds the other way when the f32 value before it differs in the last bit, by 2^-10 of itself, which shows in full
+// where a query sees one key.
 static void check_case(const struct attend_case *c, int n_threads, const char *kernels)
 {
     struct attend_rig rig;
     rig_new(&rig, c, n_threads, kernels);
-    double tolerance = c->is_f32 ? 5e-5 : 1e-3;
+    double tolerance = c->is_f32 ? 5e-5 : 2e-3;
     int32_t largest = c->window > 0 ? c->capacity - c->window + 1 : c->capacity;
     for (int32_t first = 0; first < c->n_before;) {
         int32_t n = c->n_before - first < largest ? c->n_before - first : largest;
