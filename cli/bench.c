@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "carat.h"
 #include "commands.h"
 #include "options.h"
@@ -219,11 +220,19 @@ static void print_row(const struct bench *bench, const char *test, const struct 
     snprintf(name, sizeof name, "%.20s %s", info->name, info->quantization);
     snprintf(rate, sizeof rate, "%.2f +- %.2f", result->mean, result->deviation);
     if (bench->json) {
-        printf("{\"model\":\"%s\",\"size\":%llu,\"params\":%llu,\"backend\":\"%s\",\"device\":\"%s\",\"test\":\"%s\",\"tokens_"
-               "per_second\":"
-               "%.4f,\"deviation\":%.4f,\"median\":%.4f,\"dispatches_per_token\":%.1f}\n",
-            name, (unsigned long long)info->file_bytes, (unsigned long long)info->n_parameters, info->backend, info->device, test,
+        struct json_writer out = {0};
+        json_write_literal(&out, "{\"model\":");
+        json_write_string(&out, name, strlen(name));
+        json_write_format(&out,
+            ",\"size\":%llu,\"params\":%llu,\"backend\":\"%s\",\"device\":", (unsigned long long)info->file_bytes,
+            (unsigned long long)info->n_parameters, info->backend);
+        json_write_string(&out, info->device, strlen(info->device));
+        json_write_format(&out,
+            ",\"test\":\"%s\",\"tokens_per_second\":%.4f,\"deviation\":%.4f,\"median\":%.4f,\"dispatches_per_token\":%.1f}", test,
             result->mean, result->deviation, result->median, result->dispatches);
+        if (!out.failed)
+            puts(out.bytes);
+        json_writer_free(&out);
     } else {
         printf("| %-30.30s | %9s | %6.2f B | %-7s | %13s | %16s | %10.0f |\n", name, bytes_text(info->file_bytes),
             (double)info->n_parameters * 1e-9, info->backend, test, rate, result->dispatches);

@@ -432,14 +432,19 @@ static void names_are_checked(void **state)
     put_u32_entry(&b, "same", 2);
     put_zeros(&b, 64);
     assert_refused(&b, CARAT_BAD_FILE, "'same' appears twice");
-    b.n = 0;
-    put_head(&b, 3, 0, 1);
-    put_number(&b, 3, 8);
-    put(&b, "a\0b", 3);
-    put_number(&b, 4, 4);
-    put_number(&b, 1, 4);
-    put_zeros(&b, 64);
-    assert_refused(&b, CARAT_BAD_FILE, "zero byte");
+    static const char controls[] = {0, '\n', 27, 127}; // a terminal obeys some of them
+    for (size_t i = 0; i < sizeof controls; i++) {
+        char bad[3] = {'a', controls[i], 'b'}, says[16];
+        snprintf(says, sizeof says, "byte %d ", controls[i]);
+        b.n = 0;
+        put_head(&b, 3, 0, 1);
+        put_number(&b, 3, 8);
+        put(&b, bad, 3);
+        put_number(&b, 4, 4);
+        put_number(&b, 1, 4);
+        put_zeros(&b, 64);
+        assert_refused(&b, CARAT_BAD_FILE, says);
+    }
     free(b.at);
 }
 

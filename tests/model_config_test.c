@@ -54,7 +54,10 @@ static void every_inconsistent_key_is_refused_by_name(void **state)
         {{.key = "general.architecture", .text = "clip"}, "projector"},
         {{.key = "general.architecture", .text = "gemma4-assistant"}, "drafter"},
         {{.key = "general.architecture"}, "general.architecture"},
+        {{.key = "general.architecture", .text = "a\x1b[31m"}, "architecture is 'a?[31m'"},
         {{.key = "gemma4.block_count"}, "gemma4.block_count"},
+        {{.key = "gemma4.embedding_length_per_layer_input"}, "'blk.0.inp_gate.weight' is there"},
+        {NUMBER("gemma4.embedding_length_per_layer_input", 0), "'blk.0.inp_gate.weight' is there"},
         {NUMBER("gemma4.block_count", 0), "'gemma4.block_count' is 0"},
         {NUMBER("gemma4.block_count", 1025), "'gemma4.block_count' is 1025"},
         {NUMBER("gemma4.block_count", 4e9), "'gemma4.block_count' is 4000000000"},
@@ -109,6 +112,18 @@ static void every_inconsistent_key_is_refused_by_name(void **state)
         expect("micro-e2b.F16.gguf", &(struct model_edits){.keys = &cases[i].edit, .n_keys = 1}, cases[i].says);
 }
 
+static void layers_that_the_metadata_do_not_count_are_refused(void **state)
+{
+    (void)state;
+    static const int32_t pattern[4] = {1, 1, 0, 1}, kv_heads[4] = {2, 2, 1, 2};
+    const struct key_edit keys[] = {
+        NUMBER("gemma4.block_count", 4),
+        {.key = "gemma4.attention.sliding_window_pattern", .numbers = pattern, .n = 4},
+        {.key = "gemma4.attention.head_count_kv", .numbers = kv_heads, .n = 4},
+    };
+    expect("micro-31b.F16.gguf", &(struct model_edits){.keys = keys, .n_keys = 3}, "'blk.4.attn_norm.weight' is there");
+}
+
 static void experts_need_consistent_counts(void **state)
 {
     (void)state;
@@ -119,6 +134,8 @@ static void experts_need_consistent_counts(void **state)
         {NUMBER("gemma4.expert_used_count", 17), "gemma4.expert_used_count"},
         {NUMBER("gemma4.expert_used_count", 0), "gemma4.expert_used_count"},
         {NUMBER("gemma4.expert_count", 8), "blk.0.ffn_gate_inp.weight"},
+        {NUMBER("gemma4.expert_count", 0), "blk.0.ffn_gate_inp.weight"},
+        {{.key = "gemma4.expert_count"}, "blk.0.ffn_gate_inp.weight"},
         {NUMBER("gemma4.expert_feed_forward_length", 16), "blk.0.ffn_gate_up_exps.weight"},
         {{.key = "gemma4.expert_feed_forward_length"}, "gemma4.expert_feed_forward_length"},
     };
@@ -451,6 +468,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_inconsistent_key_is_refused_by_name),
+        cmocka_unit_test(layers_that_the_metadata_do_not_count_are_refused),
         cmocka_unit_test(experts_need_consistent_counts),
         cmocka_unit_test(keys_may_be_scalars_arrays_or_absent_where_they_say_nothing_new),
         cmocka_unit_test(every_tensor_must_exist_with_its_shape),

@@ -6,6 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
+// Texts of files and users are part of messages: what would act on a terminal becomes '?'.
+static void make_printable(char *message)
+{
+    for (; *message != '\0'; message++) {
+        if ((unsigned char)*message < 0x20 || *message == 0x7f)
+            *message = '?';
+    }
+}
+
 bool fail(struct carat_error *err, enum carat_code code, const char *format, ...)
 {
     if (err != NULL) {
@@ -14,6 +23,7 @@ bool fail(struct carat_error *err, enum carat_code code, const char *format, ...
         err->code = code;
         vsnprintf(err->message, sizeof err->message, format, args);
         va_end(args);
+        make_printable(err->message);
     }
     return false;
 }
@@ -27,6 +37,7 @@ bool fail_in(struct carat_error *err, const char *format, ...)
         va_start(args, format);
         vsnprintf(prefix, sizeof prefix, format, args);
         va_end(args);
+        make_printable(prefix);
         memcpy(message, err->message, sizeof message);
         int n = snprintf(err->message, sizeof err->message, "%s: ", prefix);
         size_t used = n < 0 ? 0 : (size_t)n < sizeof err->message ? (size_t)n : sizeof err->message - 1;

@@ -62,7 +62,12 @@ static void describe_name(struct carat_model *model)
 {
     struct gguf_text text;
     if (gguf_text(model->file, "general.name", &text, NULL) && text.n_bytes > 0) {
-        snprintf(model->name, sizeof model->name, "%.*s", (int)(text.n_bytes < 100 ? text.n_bytes : 100), text.bytes);
+        size_t n = text.n_bytes < 100 ? text.n_bytes : 100;
+        while (n < text.n_bytes && n > 0 && ((unsigned char)text.bytes[n] & 0xc0) == 0x80)
+            n--; // not inside a character
+        for (size_t i = 0; i < n; i++)
+            model->name[i] = (unsigned char)text.bytes[i] < 0x20 || text.bytes[i] == 0x7f ? '?' : text.bytes[i];
+        model->name[n] = 0;
         return;
     }
     const char *path = gguf_file_source(model->file, 0)->name;

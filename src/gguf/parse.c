@@ -94,7 +94,7 @@ static bool skip_text(struct reader *r, uint64_t *start, uint64_t *n_bytes)
     return true;
 }
 
-// A name of 1 to max_bytes bytes without zero bytes, copied.
+// A name of 1 to max_bytes bytes without control characters (which would act on a terminal), copied.
 static bool read_name(struct reader *r, uint64_t max_bytes, const char **name)
 {
     uint64_t start, n_bytes;
@@ -109,8 +109,10 @@ static bool read_name(struct reader *r, uint64_t max_bytes, const char **name)
     if (!skip_text(r, &start, &n_bytes))
         return false;
     const char *bytes = header_bytes(r->part) + start;
-    if (memchr(bytes, '\0', (size_t)n_bytes) != NULL)
-        return fail(r->err, CARAT_BAD_FILE, "%s has a zero byte in its name; the file is damaged", r->where);
+    for (uint64_t i = 0; i < n_bytes; i++) {
+        if ((unsigned char)bytes[i] < 0x20 || bytes[i] == 0x7f)
+            return fail(r->err, CARAT_BAD_FILE, "%s has a byte %d in its name; the file is damaged", r->where, bytes[i]);
+    }
     *name = arena_copy_text(&r->part->arena, bytes, (size_t)n_bytes);
     return *name != NULL || fail_memory(r);
 }

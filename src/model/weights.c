@@ -146,6 +146,30 @@ static void refuse_scales(struct lookup *lookup)
     }
 }
 
+// Weights that the metadata deny would be left out silently, and the answers wrong.
+static bool refuse_unannounced(struct lookup *lookup, const struct gemma4_config *c)
+{
+    const char *name = c->per_layer_width == 0 && lookup_tensor(lookup, "inp_gate.weight", NULL) != NULL ? "inp_gate.weight"
+                       : c->n_experts == 0 && lookup_tensor(lookup, "ffn_gate_inp.weight", NULL) != NULL ? "ffn_gate_inp.weight"
+                                                                                                         : NULL;
+    if (name == NULL)
+        return true;
+    lookup->failed = true;
+    return fail(lookup->err, CARAT_BAD_FILE, "tensor '%s%s' is there, but 'gemma4.%s' is 0 or missing", lookup->prefix, name,
+        strcmp(name, "inp_gate.weight") == 0 ? "embedding_length_per_layer_input" : "expert_count");
+}
+
+// After the last layer.
+static bool refuse_more_layers(struct lookup *lookup, const struct gemma4_config *c)
+{
+    snprintf(lookup->prefix, sizeof lookup->prefix, "blk.%d.", c->n_layers);
+    if (lookup_tensor(lookup, "attn_norm.weight", NULL) == NULL)
+        return true;
+    lookup->failed = true;
+    return fail(lookup->err, CARAT_BAD_FILE, "tensor '%sattn_norm.weight' is there, but 'gemma4.block_count' is %d",
+        lookup->prefix, c->n_layers);
+}
+
 static bool find_layers(struct lookup *lookup, struct gemma4_text *text)
 {
     const struct gemma4_config *c = &text->config;
@@ -163,7 +187,11 @@ static bool find_layers(struct lookup *lookup, struct gemma4_text *text)
         if (c->n_experts > 0)
             find_experts(lookup, c, w);
         refuse_scales(lookup);
+        if (!lookup->failed)
+            refuse_unannounced(lookup, c);
     }
+    if (!lookup->failed)
+        refuse_more_layers(lookup, c);
     lookup->prefix[0] = '\0';
     return !lookup->failed;
 }
