@@ -58,7 +58,7 @@ static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_
 {
     bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
     uint32_t most = most_staged_units(gpu), units = m->n_units / m->n_splits;
-    m->group = 256;
+    m->group = units <= 16 ? 64 : 256;
     m->rows = m->n_splits > 1 ? 2 : 1;
     m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
     uint32_t lanes = 1u << m->lanes_log2;

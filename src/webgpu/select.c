@@ -2,7 +2,7 @@
 
 #include "webgpu/internal.h"
 
-enum { SORTED = 1024, ARGMAX_GROUPS = 128 };
+enum { SORTED = 1024, ARGMAX_STRETCH = 1024, ARGMAX_MOST_GROUPS = 128 };
 
 void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id)
 {
@@ -10,16 +10,18 @@ void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct te
     webgpu_join_all(gpu);
     struct gpu_pipeline *first = webgpu_kernel(gpu, KERNEL_ARGMAX, "argmax", "FIRST=1");
     struct gpu_pipeline *second = webgpu_kernel(gpu, KERNEL_ARGMAX | 1 << 8, "argmax", "FIRST=0");
-    struct gpu_binding values = webgpu_scratch(gpu, SCRATCH_VALUES_A, ARGMAX_GROUPS * 4);
-    struct gpu_binding indices = webgpu_scratch(gpu, SCRATCH_IDS_A, ARGMAX_GROUPS * 4);
+    uint32_t n = (uint32_t)logits.n_cols, n_groups = divide_up(n, ARGMAX_STRETCH);
+    n_groups = n_groups < ARGMAX_MOST_GROUPS ? n_groups : ARGMAX_MOST_GROUPS;
+    struct gpu_binding values = webgpu_scratch(gpu, SCRATCH_VALUES_A, ARGMAX_MOST_GROUPS * 4);
+    struct gpu_binding indices = webgpu_scratch(gpu, SCRATCH_IDS_A, ARGMAX_MOST_GROUPS * 4);
     if (first == NULL || second == NULL || values.buffer == NULL || indices.buffer == NULL)
         return;
     struct {
         uint32_t first, n, stretch;
-    } p = {(uint32_t)row * (uint32_t)logits.n_cols, (uint32_t)logits.n_cols, divide_up((uint32_t)logits.n_cols, ARGMAX_GROUPS)};
+    } p = {(uint32_t)row * n, n, divide_up(n, n_groups)};
     struct gpu_binding from[] = {webgpu_tensor(logits), values, indices};
-    gpu_dispatch(gpu->gpu, first, from, &p, sizeof p, ARGMAX_GROUPS, 1, 1);
-    p.n = ARGMAX_GROUPS;
+    gpu_dispatch(gpu->gpu, first, from, &p, sizeof p, n_groups, 1, 1);
+    p.n = n_groups;
     struct gpu_binding to[] = {values, indices, webgpu_tensor(id)};
     gpu_dispatch(gpu->gpu, second, to, &p, sizeof p, 1, 1, 1);
 }

@@ -15,15 +15,15 @@ struct Params {
 #bind write out: array<f32>
 #end
 #bind read vectors: array<f32>
-#use reduce WG=256
+#use reduce
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let at = group.x * p.n_cols;
     var squares = 0.0;
 #if TERM
 #if TERM_NORM
-    for (var i = t; i < p.n_cols; i += 256u) {
+    for (var i = t; i < p.n_cols; i += ${WG}u) {
         let v = term[at + i];
         squares += v * v;
     }
@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     squares = 0.0;
 #end
 #end
-    for (var i = t; i < p.n_cols; i += 256u) {
+    for (var i = t; i < p.n_cols; i += ${WG}u) {
         var v = x[at + i];
 #if TERM
 #if TERM_NORM
@@ -48,7 +48,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 #if OUT
     let own = 1.0 / sqrt(group_sum(squares, t) / f32(p.n_cols) + p.eps);
-    for (var i = t; i < p.n_cols; i += 256u) {
+    for (var i = t; i < p.n_cols; i += ${WG}u) {
 #if NORM
         out[at + i] = x[at + i] * own * vectors[p.norm_at + i];
 #else

@@ -66,11 +66,13 @@ enum { SETTLE_TERM = 1, SETTLE_TERM_NORM = 2, SETTLE_SCALE = 4, SETTLE_OUT = 8, 
 static void dispatch_settle(
     struct webgpu *gpu, const struct stream *stream, uint32_t flags, const struct weight *norm, struct tensor out)
 {
-    uint64_t key = KERNEL_SETTLE | (uint64_t)flags << 8;
+    bool is_short = stream->x.n_cols <= 512;
+    uint64_t key = KERNEL_SETTLE | (uint64_t)flags << 8 | (uint64_t)is_short << 16;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel == NULL) {
         char definitions[96];
-        snprintf(definitions, sizeof definitions, "TERM=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d", !!(flags & SETTLE_TERM),
+        snprintf(definitions, sizeof definitions, "WG=%d TERM=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d",
+            is_short ? 64 : 256, !!(flags & SETTLE_TERM),
             !!(flags & SETTLE_TERM_NORM), !!(flags & SETTLE_SCALE), !!(flags & SETTLE_OUT), !!(flags & SETTLE_NORM));
         kernel = webgpu_kernel(gpu, key, "settle", definitions);
     }
