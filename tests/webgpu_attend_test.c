@@ -84,9 +84,18 @@ static void check_attention(const struct case_of_attention *c)
         for (int32_t i = 0; i < *n; i++)
             last[i] = position + (i < *n / 2 ? *n / 2 : i);
         struct twin last_key = make_twin_of(gpu, ref, *n, 1, last);
-        struct attention a = {.n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim, .q_norm = &q_norm.gpu,
-            .k_norm = &k_norm.gpu, .eps = 1e-6f, .writes_kv = true, .v_is_k = c->v_is_k, .window = c->window,
-            .first_position = position, .rope = rope.gpu, .kv = &layer.gpu};
+        struct attention a = {.n_heads = c->n_heads,
+            .n_kv_heads = c->n_kv_heads,
+            .head_dim = c->head_dim,
+            .q_norm = &q_norm.gpu,
+            .k_norm = &k_norm.gpu,
+            .eps = 1e-6f,
+            .writes_kv = true,
+            .v_is_k = c->v_is_k,
+            .window = c->window,
+            .first_position = position,
+            .rope = rope.gpu,
+            .kv = &layer.gpu};
         struct attention b = a;
         b.q_norm = &q_norm.ref;
         b.k_norm = &k_norm.ref;
@@ -100,8 +109,8 @@ static void check_attention(const struct case_of_attention *c)
         ref->attend(ref, qkv.ref, &b, out.ref);
         double d = difference(gpu, ref, &out);
         if (!(d <= (c->is_f32 ? 3e-5 : 1e-3)))
-            fail_msg("relative difference %.3g: heads %d/%d of %d, window %d, f32 %d, batch of %d at %d", d, c->n_heads, c->n_kv_heads,
-                c->head_dim, c->window, c->is_f32, *n, position);
+            fail_msg("relative difference %.3g: heads %d/%d of %d, window %d, f32 %d, batch of %d at %d", d, c->n_heads,
+                c->n_kv_heads, c->head_dim, c->window, c->is_f32, *n, position);
         // A layer that shares these keys and values brings only queries.
         struct twin q = make_twin(gpu, ref, *n, n_out, 2);
         a.writes_kv = b.writes_kv = false;
@@ -126,7 +135,11 @@ static void every_head_size_attends(void **state)
     (void)state;
     static const int32_t sizes[] = {32, 64, 128, 256, 512};
     for (int i = 0; i < 5; i++) {
-        struct case_of_attention c = {.n_heads = 4, .n_kv_heads = 2, .head_dim = sizes[i], .capacity = 64, .is_f32 = i % 2 == 0,
+        struct case_of_attention c = {.n_heads = 4,
+            .n_kv_heads = 2,
+            .head_dim = sizes[i],
+            .capacity = 64,
+            .is_f32 = i % 2 == 0,
             .batches = {1, 5, 1, 33, 1}};
         check_attention(&c);
     }
@@ -135,7 +148,12 @@ static void every_head_size_attends(void **state)
 static void rings_wrap_inside_a_window(void **state)
 {
     (void)state;
-    struct case_of_attention c = {.n_heads = 2, .n_kv_heads = 1, .head_dim = 64, .window = 16, .capacity = 47, .is_f32 = true,
+    struct case_of_attention c = {.n_heads = 2,
+        .n_kv_heads = 1,
+        .head_dim = 64,
+        .window = 16,
+        .capacity = 47,
+        .is_f32 = true,
         .batches = {32, 32, 1, 1, 31}};
     check_attention(&c);
     c.is_f32 = false;
@@ -145,16 +163,22 @@ static void rings_wrap_inside_a_window(void **state)
 static void values_may_be_raw_keys(void **state)
 {
     (void)state;
-    struct case_of_attention c = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .v_is_k = true, .capacity = 64, .is_f32 = true,
-        .batches = {7, 1, 1, 20}};
+    struct case_of_attention c = {
+        .n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .v_is_k = true, .capacity = 64, .is_f32 = true, .batches = {7, 1, 1, 20}};
     check_attention(&c);
 }
 
 static void rows_may_see_ahead(void **state)
 {
     (void)state;
-    struct case_of_attention c = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .window = 16, .sees_ahead = true, .capacity = 128,
-        .is_f32 = true, .batches = {24, 40}};
+    struct case_of_attention c = {.n_heads = 4,
+        .n_kv_heads = 1,
+        .head_dim = 64,
+        .window = 16,
+        .sees_ahead = true,
+        .capacity = 128,
+        .is_f32 = true,
+        .batches = {24, 40}};
     check_attention(&c);
     c.window = 0;
     check_attention(&c);
@@ -163,8 +187,8 @@ static void rows_may_see_ahead(void **state)
 static void many_keys_are_split_into_pieces(void **state)
 {
     (void)state;
-    struct case_of_attention c = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 32, .capacity = 512, .is_f32 = true,
-        .batches = {200, 150, 1, 3, 1}};
+    struct case_of_attention c = {
+        .n_heads = 4, .n_kv_heads = 1, .head_dim = 32, .capacity = 512, .is_f32 = true, .batches = {200, 150, 1, 3, 1}};
     check_attention(&c);
     c.is_f32 = false;
     check_attention(&c);
@@ -182,10 +206,19 @@ static void pieces_of_attention_join_in_the_next_product(void **state)
     struct twin_weight norm = make_vector(gpu, 64), w = make_weight(gpu, GGUF_TYPE_Q8_0, 256, 96, 1);
     struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
     for (int32_t position = 0, n = 200; position <= 200; position += n, n = 1) {
-        struct twin qkv = make_twin(gpu, ref, n, 6 * 64, 2), out = make_twin(gpu, ref, n, 256, 0), y = make_twin(gpu, ref, n, 96, 0);
+        struct twin qkv = make_twin(gpu, ref, n, 6 * 64, 2), out = make_twin(gpu, ref, n, 256, 0),
+                    y = make_twin(gpu, ref, n, 96, 0);
         struct twin rope = make_rope(position, n, 64);
-        struct attention a = {.n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .q_norm = &norm.gpu, .k_norm = &norm.gpu, .eps = 1e-6f,
-            .writes_kv = true, .first_position = position, .rope = rope.gpu, .kv = &layer.gpu};
+        struct attention a = {.n_heads = 4,
+            .n_kv_heads = 1,
+            .head_dim = 64,
+            .q_norm = &norm.gpu,
+            .k_norm = &norm.gpu,
+            .eps = 1e-6f,
+            .writes_kv = true,
+            .first_position = position,
+            .rope = rope.gpu,
+            .kv = &layer.gpu};
         struct attention b = a;
         b.q_norm = b.k_norm = &norm.ref;
         b.rope = rope.ref;

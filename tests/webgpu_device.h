@@ -85,7 +85,9 @@ static inline void random_blocks(enum gguf_type type, uint8_t *bytes, uint64_t n
         uint8_t *block = bytes + b * info->block_bytes;
         if (info->block_elems == 1) {
             float value = random_float();
-            uint32_t bits = type == GGUF_TYPE_F32 ? f32_bits(value) : type == GGUF_TYPE_F16 ? f16_from_f32(value) : bf16_from_f32(value);
+            uint32_t bits = type == GGUF_TYPE_F32   ? f32_bits(value)
+                            : type == GGUF_TYPE_F16 ? f16_from_f32(value)
+                                                    : bf16_from_f32(value);
             memcpy(block, &bits, info->block_bytes);
             continue;
         }
@@ -209,11 +211,11 @@ static inline double difference(struct ops *gpu, struct ops *ref, const struct t
 }
 
 // f32 sums of thousands of products in another order differ by a few 1e-6 of the largest result.
-#define assert_close(gpu, ref, t, what, ...)                                                                                           \
-    do {                                                                                                                               \
-        double difference_ = difference(gpu, ref, t);                                                                                  \
-        if (!(difference_ <= 2e-5))                                                                                                    \
-            fail_msg("relative difference %.3g: " what, difference_, __VA_ARGS__);                                                     \
+#define assert_close(gpu, ref, t, what, ...)                                                                                     \
+    do {                                                                                                                         \
+        double difference_ = difference(gpu, ref, t);                                                                            \
+        if (!(difference_ <= 2e-5))                                                                                              \
+            fail_msg("relative difference %.3g: " what, difference_, __VA_ARGS__);                                               \
     } while (0)
 
 #endif

@@ -5,8 +5,8 @@
 static struct ops *gpu, *ref;
 
 static const enum gguf_type all_types[] = {GGUF_TYPE_F32, GGUF_TYPE_F16, GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1,
-    GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q6_K,
-    GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4, GGUF_TYPE_NVFP4};
+    GGUF_TYPE_Q5_0, GGUF_TYPE_Q5_1, GGUF_TYPE_Q8_0, GGUF_TYPE_Q2_K, GGUF_TYPE_Q3_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K,
+    GGUF_TYPE_Q6_K, GGUF_TYPE_IQ4_NL, GGUF_TYPE_IQ4_XS, GGUF_TYPE_MXFP4, GGUF_TYPE_NVFP4};
 enum { N_TYPES = sizeof all_types / sizeof all_types[0] };
 
 static int open_both(void **state)
@@ -56,8 +56,8 @@ static void every_type_multiplies_many_rows(void **state)
 static void odd_shapes_multiply(void **state)
 {
     (void)state;
-    static const int32_t shapes[][3] = {{1, 1, 1}, {3, 5, 1}, {31, 1, 2}, {33, 65, 5}, {100, 7, 4}, {64, 130, 9}, {96, 64, 64}, {4100, 3, 1},
-        {4100, 3, 6}, {36, 200, 3}};
+    static const int32_t shapes[][3] = {{1, 1, 1}, {3, 5, 1}, {31, 1, 2}, {33, 65, 5}, {100, 7, 4}, {64, 130, 9}, {96, 64, 64},
+        {4100, 3, 1}, {4100, 3, 6}, {36, 200, 3}};
     static const enum gguf_type types[] = {GGUF_TYPE_F32, GGUF_TYPE_F16, GGUF_TYPE_BF16};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         check_project(types[i % 3], shapes[i][0], shapes[i][1], shapes[i][2]);
@@ -99,8 +99,14 @@ static void bias_bounds_and_adapters_apply(void **state)
         struct twin x = make_twin(gpu, ref, n_rows, 64, 2), y = make_twin(gpu, ref, n_rows, 50, 0);
         struct twin a = make_twin(gpu, ref, 3, 64, 0.5f), b = make_twin(gpu, ref, 50, 3, 0.5f);
         struct lora_pair pair_gpu = {.a = a.gpu, .b = b.gpu, .scale = 2}, pair_ref = {.a = a.ref, .b = b.ref, .scale = 2};
-        struct linear on_gpu = {.weight = w.gpu, .bias = bias.gpu, .clipped = true, .in_min = -1, .in_max = 1.5f, .out_min = -3,
-            .out_max = 2, .adapters = &pair_gpu};
+        struct linear on_gpu = {.weight = w.gpu,
+            .bias = bias.gpu,
+            .clipped = true,
+            .in_min = -1,
+            .in_max = 1.5f,
+            .out_min = -3,
+            .out_max = 2,
+            .adapters = &pair_gpu};
         struct linear on_ref = on_gpu;
         on_ref.weight = w.ref;
         on_ref.bias = bias.ref;
@@ -252,7 +258,8 @@ static void streams_go_through_gated_units(void **state)
     for (int i = 0; i < N_STREAM_CASES; i++) {
         const struct stream_case *c = &stream_cases[i];
         struct twin_stream s = make_stream(c);
-        struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1), up = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1);
+        struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1),
+                           up = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1);
         struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
         struct linear up_gpu = {.weight = up.gpu}, up_ref = {.weight = up.ref};
         struct twin out = make_twin(gpu, ref, c->n_rows, 75, 0);
@@ -393,10 +400,22 @@ static void the_chosen_experts_add_up(void **state)
     struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E), up = make_weight(gpu, GGUF_TYPE_Q4_1, D, FF, E);
     for (int variant = 0; variant < 2; variant++) {
         for (int n_rows = 1; n_rows <= 7; n_rows += 6) {
-            struct experts g = {.n_experts = E, .n_used = 3, .n_ff = FF, .router_scale = &router_scale.gpu, .router = &router.gpu,
-                .pre_norm = &pre_norm.gpu, .down = &down.gpu, .eps = 1e-6f};
-            struct experts r = {.n_experts = E, .n_used = 3, .n_ff = FF, .router_scale = &router_scale.ref, .router = &router.ref,
-                .pre_norm = &pre_norm.ref, .down = &down.ref, .eps = 1e-6f};
+            struct experts g = {.n_experts = E,
+                .n_used = 3,
+                .n_ff = FF,
+                .router_scale = &router_scale.gpu,
+                .router = &router.gpu,
+                .pre_norm = &pre_norm.gpu,
+                .down = &down.gpu,
+                .eps = 1e-6f};
+            struct experts r = {.n_experts = E,
+                .n_used = 3,
+                .n_ff = FF,
+                .router_scale = &router_scale.ref,
+                .router = &router.ref,
+                .pre_norm = &pre_norm.ref,
+                .down = &down.ref,
+                .eps = 1e-6f};
             if (variant == 0) {
                 g.gate_up = &both.gpu;
                 r.gate_up = &both.ref;

@@ -7,7 +7,7 @@
 enum {
     MIN_PIECE = 64,
     TILE = 32,
-    ONE_PIECE = 64,  // keys of attend_one's tile: pieces are multiples of it
+    ONE_PIECE = 64, // keys of attend_one's tile: pieces are multiples of it
     LONG_PIECE = 256,
     MOST_JOINED = 8, // pieces that the next product joins by itself: each of its workgroups reads them all
 };
@@ -29,8 +29,8 @@ static void prepare(struct webgpu *gpu, struct tensor qkv, const struct attentio
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel == NULL) {
         char definitions[96];
-        snprintf(definitions, sizeof definitions, "HD=%d STORES=%d KV_F32=%d KV_WORD=%s", a->head_dim, a->writes_kv, a->kv->is_f32,
-            a->kv->is_f32 ? "f32" : "u32");
+        snprintf(definitions, sizeof definitions, "HD=%d STORES=%d KV_F32=%d KV_WORD=%s", a->head_dim, a->writes_kv,
+            a->kv->is_f32, a->kv->is_f32 ? "f32" : "u32");
         kernel = webgpu_kernel(gpu, key, "qk_prepare", definitions);
     }
     if (kernel == NULL)
@@ -46,8 +46,7 @@ static void prepare(struct webgpu *gpu, struct tensor qkv, const struct attentio
         bindings[3] = bind_keys(a, a->kv->k);
         bindings[4] = bind_keys(a, a->kv->v);
     }
-    gpu_dispatch(
-        gpu->gpu, kernel, bindings, &p, sizeof p, n_heads + (a->writes_kv ? 2 * n_kv : 0), (uint32_t)qkv.n_rows, 1);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads + (a->writes_kv ? 2 * n_kv : 0), (uint32_t)qkv.n_rows, 1);
 }
 
 // The most keys that a row of the batch sees.
@@ -78,8 +77,8 @@ static struct gpu_pipeline *attend_kernel(struct webgpu *gpu, const struct atten
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d HB=%u OWN=%d KV_F32=%d PIECES=%d LAST_KEY=%d", a->head_dim,
-        n_heads, (a->head_dim / 2 + 127) / 128, a->kv->is_f32, in_pieces, has_last);
+    snprintf(definitions, sizeof definitions, "HD=%d HB=%u OWN=%d KV_F32=%d PIECES=%d LAST_KEY=%d", a->head_dim, n_heads,
+        (a->head_dim / 2 + 127) / 128, a->kv->is_f32, in_pieces, has_last);
     return webgpu_kernel(gpu, key, "attend", definitions);
 }
 
@@ -124,7 +123,7 @@ static bool takes_one(const struct attention *a, struct tensor qkv)
 {
     int32_t d = a->head_dim;
     return qkv.n_rows == 1 && a->n_heads > 0 && !a->kv->is_f32 && (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) &&
-        (a->last_key.buffer == NULL || !a->writes_kv);
+           (a->last_key.buffer == NULL || !a->writes_kv);
 }
 
 static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, bool in_pieces)
@@ -134,8 +133,8 @@ static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attentio
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
-        in_pieces, a->writes_kv);
+    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32, in_pieces,
+        a->writes_kv);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 
@@ -149,8 +148,8 @@ static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct atten
         piece += ONE_PIECE;
     uint32_t n_pieces = divide_up(n_keys, piece);
     struct gpu_pipeline *kernel = one_kernel(gpu, a, n_pieces > 1);
-    struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(qkv), webgpu_tensor(a->rope), webgpu_vectors(gpu),
-        bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
+    struct gpu_binding bindings[GPU_MAX_BINDINGS] = {
+        webgpu_tensor(qkv), webgpu_tensor(a->rope), webgpu_vectors(gpu), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
     if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)
         return;
     struct {
@@ -210,7 +209,7 @@ bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in)
 {
     const struct tensor *out = &gpu->pieces.out;
     return out->buffer != NULL && out->buffer == in.buffer && out->offset == in.offset && in.n_rows == 1 && out->n_rows == 1 &&
-        gpu->pieces.n_pieces <= MOST_JOINED && gpu->pieces.head_dim % 4 == 0;
+           gpu->pieces.n_pieces <= MOST_JOINED && gpu->pieces.head_dim % 4 == 0;
 }
 
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks)

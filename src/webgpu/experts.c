@@ -27,8 +27,8 @@ static struct gpu_pipeline *expert_kernel(struct webgpu *gpu, const struct exper
     if (kernel != NULL)
         return kernel;
     char definitions[96];
-    snprintf(definitions, sizeof definitions, "DOWN=%d TWO=%d PARTS=%d TYPE0=%s TYPE1=%s", e->is_down, b != NULL, b != NULL ? 2 : 1,
-        a->layout.type->snippet, b != NULL ? b->layout.type->snippet : "-");
+    snprintf(definitions, sizeof definitions, "DOWN=%d TWO=%d PARTS=%d TYPE0=%s TYPE1=%s", e->is_down, b != NULL,
+        b != NULL ? 2 : 1, a->layout.type->snippet, b != NULL ? b->layout.type->snippet : "-");
     return webgpu_kernel(gpu, key, "experts", definitions);
 }
 
@@ -63,12 +63,12 @@ static void expert_products(struct webgpu *gpu, const struct experts *experts, c
             set_layout(p.w1, &b->layout);
             bindings[5] = (struct gpu_binding){b->parts[i].buffer, 0, gpu_buffer_bytes(b->parts[i].buffer)};
         }
-        gpu_dispatch(
-            gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(e->n_out, 8), n_batch, e->is_down ? 1 : p.n_used);
+        gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(e->n_out, 8), n_batch, e->is_down ? 1 : p.n_used);
     }
 }
 
-static bool route(struct webgpu *gpu, struct tensor h, const struct experts *e, struct gpu_binding *chosen, struct gpu_binding *shares)
+static bool route(
+    struct webgpu *gpu, struct tensor h, const struct experts *e, struct gpu_binding *chosen, struct gpu_binding *shares)
 {
     struct tensor input = webgpu_scratch_tensor(gpu, SCRATCH_NORMED, h.n_rows, h.n_cols);
     struct tensor products = webgpu_scratch_tensor(gpu, SCRATCH_PROJECTED, h.n_rows, e->n_experts);

@@ -131,9 +131,9 @@ static void note_error(struct gpu *gpu, enum carat_code code, const char *messag
 {
     if (gpu->error.code != CARAT_OK)
         return; // the first error is the cause, the rest follows from it
-    const char *what = code == CARAT_NO_MEMORY ? "the GPU is out of memory" :
-        code == CARAT_DEVICE_LOST              ? "the GPU device was lost" :
-                                                 "the GPU refused a command";
+    const char *what = code == CARAT_NO_MEMORY     ? "the GPU is out of memory"
+                       : code == CARAT_DEVICE_LOST ? "the GPU device was lost"
+                                                   : "the GPU refused a command";
     fail(&gpu->error, code, "%s: %.*s", what, (int)(n < 400 ? n : 400), message);
 }
 
@@ -274,7 +274,8 @@ static void describe(struct gpu *gpu, const WGPUAdapterInfo *info)
 static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_error *err)
 {
     wgpuSetLogLevel(WGPULogLevel_Off);
-    WGPUInstanceExtras extras = {.chain = {.sType = (WGPUSType)WGPUSType_InstanceExtras}, .backends = WGPUInstanceBackend_Primary};
+    WGPUInstanceExtras extras = {
+        .chain = {.sType = (WGPUSType)WGPUSType_InstanceExtras}, .backends = WGPUInstanceBackend_Primary};
     WGPUInstanceDescriptor desc = {.nextInChain = &extras.chain};
     gpu->instance = wgpuCreateInstance(&desc);
     gpu->adapter = gpu->instance != NULL ? choose_adapter(gpu) : NULL;
@@ -456,8 +457,8 @@ static void need_encoder(struct gpu *gpu)
         gpu->encoder = wgpuDeviceCreateCommandEncoder(gpu->device, NULL);
 }
 
-void gpu_copy(struct gpu *gpu, struct gpu_buffer *src, uint64_t src_offset, struct gpu_buffer *dst, uint64_t dst_offset,
-    uint64_t n_bytes)
+void gpu_copy(
+    struct gpu *gpu, struct gpu_buffer *src, uint64_t src_offset, struct gpu_buffer *dst, uint64_t dst_offset, uint64_t n_bytes)
 {
     need_encoder(gpu);
     end_pass(gpu);
@@ -589,8 +590,7 @@ static WGPUBindGroup bind_group(struct gpu *gpu, const struct gpu_pipeline *pipe
         grow_groups(gpu);
         slot = find_slot(gpu, &key);
     }
-    WGPUBindGroupEntry entries[GPU_MAX_BINDINGS + 1] = {
-        {.binding = 0, .buffer = gpu->param_buffer, .size = GPU_MAX_PARAM_BYTES}};
+    WGPUBindGroupEntry entries[GPU_MAX_BINDINGS + 1] = {{.binding = 0, .buffer = gpu->param_buffer, .size = GPU_MAX_PARAM_BYTES}};
     for (int i = 0; i < pipeline->n_bindings; i++)
         entries[i + 1] = (WGPUBindGroupEntry){.binding = (uint32_t)(i + 1),
             .buffer = bindings[i].buffer->handle,
@@ -609,9 +609,8 @@ static void begin_pass(struct gpu *gpu, struct gpu_pipeline *pipeline)
 #ifndef __wasm__
     if (gpu->profiling && gpu->n_queries + 2 <= PROFILE_QUERIES) {
         end_pass(gpu);
-        WGPUPassTimestampWrites writes = {.querySet = gpu->queries,
-            .beginningOfPassWriteIndex = gpu->n_queries,
-            .endOfPassWriteIndex = gpu->n_queries + 1};
+        WGPUPassTimestampWrites writes = {
+            .querySet = gpu->queries, .beginningOfPassWriteIndex = gpu->n_queries, .endOfPassWriteIndex = gpu->n_queries + 1};
         gpu->profiled[gpu->n_queries / 2] = pipeline;
         gpu->n_queries += 2;
         WGPUComputePassDescriptor desc = {.timestampWrites = &writes};
@@ -793,7 +792,8 @@ bool gpu_profile_start(struct gpu *gpu)
     if (gpu->queries == NULL) {
         WGPUQuerySetDescriptor desc = {.type = WGPUQueryType_Timestamp, .count = PROFILE_QUERIES};
         gpu->queries = wgpuDeviceCreateQuerySet(gpu->device, &desc);
-        WGPUBufferDescriptor buffer = {.usage = WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, .size = PROFILE_QUERIES * 8};
+        WGPUBufferDescriptor buffer = {
+            .usage = WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, .size = PROFILE_QUERIES * 8};
         gpu->query_buffer = wgpuDeviceCreateBuffer(gpu->device, &buffer);
         gpu->timestamp_period = wgpuQueueGetTimestampPeriod(gpu->queue);
     }

@@ -60,13 +60,14 @@ __attribute__((import_module("env"), import_name("gpu_error_from_host"))) uint32
 // --- device -------------------------------------------------------------------------------------------------------------------
 
 // Natively finds an adapter (a discrete card before others) and makes a device with its best limits; CARAT_NO_DEVICE when there
-// is none, or, with hardware_only, only a software renderer. The environment variable CARAT_GPU_LIMITS=default keeps WebGPU's default limits and no features (for tests).
+// is none, or, with hardware_only, only a software renderer. The environment variable CARAT_GPU_LIMITS=default keeps WebGPU's
+// default limits and no features (for tests).
 struct gpu *gpu_new(bool hardware_only, struct carat_error *err);
 void gpu_free(struct gpu *gpu); // NULL is allowed
 
 const struct gpu_limits *gpu_limits(const struct gpu *gpu);
-const char *gpu_name(const struct gpu *gpu);         // of the adapter, for people
-int64_t gpu_dispatch_count(const struct gpu *gpu);   // dispatches so far
+const char *gpu_name(const struct gpu *gpu);       // of the adapter, for people
+int64_t gpu_dispatch_count(const struct gpu *gpu); // dispatches so far
 
 // What went wrong on the device since the last call: false with err, once.
 bool gpu_take_error(struct gpu *gpu, struct carat_error *err);
@@ -85,8 +86,8 @@ uint32_t gpu_buffer_handle(const struct gpu_buffer *buffer);
 void gpu_write(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
 
 // Copies between two different buffers; all numbers are multiples of 4.
-void gpu_copy(struct gpu *gpu, struct gpu_buffer *src, uint64_t src_offset, struct gpu_buffer *dst, uint64_t dst_offset,
-    uint64_t n_bytes);
+void gpu_copy(
+    struct gpu *gpu, struct gpu_buffer *src, uint64_t src_offset, struct gpu_buffer *dst, uint64_t dst_offset, uint64_t n_bytes);
 
 // --- kernels ------------------------------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ struct weight_part {
 
 struct device_weight {
     struct layout layout;
-    uint64_t n_rows; // n_out * n_slices
+    uint64_t n_rows;             // n_out * n_slices
     uint64_t row_bytes, n_bytes; // in the file
     uint64_t n_written;
     int n_parts;
@@ -103,10 +103,10 @@ struct webgpu {
     struct vectors vectors;
     struct staging staging;
     struct gpu_buffer *scratch[N_SCRATCH];
-    uint32_t subgroup_size;   // 0: kernels do without subgroups
-    bool exact_half;          // the device flushes small halves: convert by hand
+    uint32_t subgroup_size;      // 0: kernels do without subgroups
+    bool exact_half;             // the device flushes small halves: convert by hand
     struct self_test *self_test; // under way, or NULL
-    struct carat_error error; // first failure of an operation, reported by the next read or poll
+    struct carat_error error;    // first failure of an operation, reported by the next read or poll
     // Attention of the last `attend` whose pieces are not joined yet.
     struct {
         struct tensor out; // no buffer: nothing is pending
@@ -145,7 +145,8 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
 // Makes all kernels anew when they are needed next.
 void webgpu_forget_kernels(struct webgpu *gpu);
 
-// A whole tensor, and the first n_bytes of a scratch buffer, which grows when needed (buffer NULL after a failure, which is kept).
+// A whole tensor, and the first n_bytes of a scratch buffer, which grows when needed (buffer NULL after a failure, which is
+// kept).
 struct gpu_binding webgpu_tensor(struct tensor tensor);
 struct gpu_binding webgpu_scratch(struct webgpu *gpu, enum scratch which, uint64_t n_bytes);
 struct tensor webgpu_scratch_tensor(struct webgpu *gpu, enum scratch which, int32_t n_rows, int32_t n_cols);
@@ -194,8 +195,8 @@ struct tensor webgpu_normed(struct webgpu *gpu, struct stream *stream, const str
 // RMS(in, norm) in `out`, without touching `in`. norm NULL: weightless.
 void webgpu_rms(struct webgpu *gpu, struct tensor in, const struct weight *norm, float eps, struct tensor out);
 
-// Finishes what the last operations left to the next one: pieces of attention, sums of a split product. Every operation that does not
-// take them as they are begins with this.
+// Finishes what the last operations left to the next one: pieces of attention, sums of a split product. Every operation that does
+// not take them as they are begins with this.
 void webgpu_join_all(struct webgpu *gpu);
 
 void webgpu_project(struct ops *ops, struct tensor in, const struct linear *linear, struct tensor out);

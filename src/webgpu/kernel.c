@@ -313,8 +313,8 @@ static bool grow(struct kernel_table *table, struct carat_error *err)
     return true;
 }
 
-struct gpu_pipeline *kernel_make(struct kernel_table *table, struct gpu *gpu, uint64_t key, const char *file,
-    const char *definitions, struct carat_error *err)
+struct gpu_pipeline *kernel_make(
+    struct kernel_table *table, struct gpu *gpu, uint64_t key, const char *file, const char *definitions, struct carat_error *err)
 {
     if (table->n_used * 2 >= table->n_slots && !grow(table, err))
         return NULL;

@@ -29,9 +29,9 @@ struct layout_type {
 
 struct layout {
     const struct layout_type *type;
-    uint32_t index;                 // of the type in the table, from 1 on; for keys
-    uint32_t n_units;               // of a row
-    uint32_t n_blocks;              // of a row in the file
+    uint32_t index;    // of the type in the table, from 1 on; for keys
+    uint32_t n_units;  // of a row
+    uint32_t n_blocks; // of a row in the file
     uint32_t block_bytes;
     uint32_t row_vectors;           // 16-byte words of a row
     uint32_t starts[LAYOUT_PLANES]; // of the planes in a row, in 16-byte words

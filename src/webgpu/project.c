@@ -106,7 +106,8 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
         !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
-        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u XS_VECTORS=%u "
+        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u "
+        "XS_VECTORS=%u "
         "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
         m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
         !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
@@ -116,7 +117,8 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
 {
     uint64_t key = KERNEL_MATVEC | (uint64_t)m->layouts[0]->index << 6;
-    key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0) << 16;
+    key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0)
+                                                                             << 16;
     key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
     key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
     key |= (uint64_t)(m->n_splits > 1) << 35;
@@ -129,8 +131,8 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
 }
 
 // One workgroup a tile, or fewer that take several in turn. Parts of different types cannot take turns.
-static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings, const struct matvec *m,
-    struct matvec_params *p, uint32_t n_tiles, uint32_t n_batch)
+static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings,
+    const struct matvec *m, struct matvec_params *p, uint32_t n_tiles, uint32_t n_batch)
 {
     bool in_turn = m->n_parts == 1 || m->flags & VEC_GATED;
     p->n_tiles = n_tiles;
@@ -176,9 +178,9 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
     uint32_t e = epilogue_flags(linear, how);
     struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units, .n_splits = 1};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
-        (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
+              (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
     bool sums = m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 && how->out_first == 0 &&
-        device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
+                device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
     m.n_splits = sums ? splits_of(m.n_units) : 1;
     choose_shape(gpu, &m, part->n_rows);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
@@ -211,7 +213,8 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
         bindings[n++] = webgpu_vectors(gpu);
     if (e & PRODUCT_PER_LAYER)
         bindings[n++] = webgpu_tensor(how->per_layer);
-    bindings[n++] = m.n_splits > 1 ? webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)m.n_splits * part->n_rows * 4) : webgpu_tensor(out);
+    bindings[n++] =
+        m.n_splits > 1 ? webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)m.n_splits * part->n_rows * 4) : webgpu_tensor(out);
     bindings[n++] = bind_part(part);
     if (bindings[n - 2].buffer == NULL)
         return;
@@ -226,7 +229,7 @@ static void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const
 
 enum {
     MATMUL_TILE = 64,
-    MATMUL_GROUPS = 768, // workgroups that keep a large device busy: fewer share out their columns
+    MATMUL_GROUPS = 768,     // workgroups that keep a large device busy: fewer share out their columns
     MATMUL_LEAST_UNITS = 12, // columns worth a workgroup of their own, in units
     MATMUL_MOST_SPLITS = 8,
 };
@@ -240,14 +243,15 @@ struct matmul_params {
 
 static struct gpu_pipeline *matmul_kernel(struct webgpu *gpu, const struct layout *layout, uint32_t e, bool odd, bool splits)
 {
-    uint64_t key = KERNEL_MATMUL | (uint64_t)layout->index << 8 | (uint64_t)e << 16 | (uint64_t)odd << 24 | (uint64_t)splits << 25;
+    uint64_t key =
+        KERNEL_MATMUL | (uint64_t)layout->index << 8 | (uint64_t)e << 16 | (uint64_t)odd << 24 | (uint64_t)splits << 25;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "TYPE0=%s ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SPLIT=%d", layout->type->snippet,
-        odd, !!(e & PRODUCT_BIAS) && !splits, !!(e & PRODUCT_CLIP), !!(e & PRODUCT_CAP), !!(e & PRODUCT_PER_LAYER) && !splits,
-        splits);
+    snprintf(definitions, sizeof definitions, "TYPE0=%s ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SPLIT=%d",
+        layout->type->snippet, odd, !!(e & PRODUCT_BIAS) && !splits, !!(e & PRODUCT_CLIP), !!(e & PRODUCT_CAP),
+        !!(e & PRODUCT_PER_LAYER) && !splits, splits);
     return webgpu_kernel(gpu, key, "matmul", definitions);
 }
 
@@ -264,8 +268,8 @@ static void join_splits(struct webgpu *gpu, const struct matmul_params *m, uint3
         uint32_t n_rows, n_batch, n_splits, out_cols, out_first, bias_at, other_cols, other_first;
         float cap, out_min, out_max;
         uint32_t grid_x;
-    } p = {m->n_rows, m->n_batch, n_splits, m->out_cols, m->out_first, m->bias_at, m->other_cols, m->other_first, m->cap, m->out_min,
-        m->out_max, 0};
+    } p = {m->n_rows, m->n_batch, n_splits, m->out_cols, m->out_first, m->bias_at, m->other_cols, m->other_first, m->cap,
+        m->out_min, m->out_max, 0};
     uint32_t x, y;
     p.grid_x = webgpu_grid(gpu, (uint64_t)p.n_rows * p.n_batch, &x, &y);
     struct gpu_binding bindings[4] = {*sums};
@@ -335,8 +339,7 @@ static void plain_matmul(struct webgpu *gpu, struct tensor in, const struct line
 }
 
 // out[:, first_col ..] += scale * B (A in), for every adapter.
-static void add_adapters(
-    struct webgpu *gpu, struct tensor in, const struct linear *linear, uint32_t first_col, struct tensor out)
+static void add_adapters(struct webgpu *gpu, struct tensor in, const struct linear *linear, uint32_t first_col, struct tensor out)
 {
     for (const struct lora_pair *pair = linear->adapters; pair != NULL; pair = pair->next) {
         struct gpu_pipeline *first = webgpu_kernel(gpu, KERNEL_LORA, "lora", "FIRST=1");
@@ -347,7 +350,8 @@ static void add_adapters(
         struct {
             uint32_t n_in, rank, n_out, out_cols, first_col;
             float scale;
-        } p = {(uint32_t)in.n_cols, (uint32_t)pair->a.n_rows, (uint32_t)pair->b.n_rows, (uint32_t)out.n_cols, first_col, pair->scale};
+        } p = {(uint32_t)in.n_cols, (uint32_t)pair->a.n_rows, (uint32_t)pair->b.n_rows, (uint32_t)out.n_cols, first_col,
+            pair->scale};
         struct gpu_binding a[] = {webgpu_tensor(in), webgpu_tensor(pair->a), webgpu_tensor(middle)};
         gpu_dispatch(gpu->gpu, first, a, &p, sizeof p, p.rank, (uint32_t)in.n_rows, 1);
         struct gpu_binding b[] = {webgpu_tensor(middle), webgpu_tensor(pair->b), webgpu_tensor(out)};
@@ -367,7 +371,8 @@ void webgpu_join_all(struct webgpu *gpu)
     join_splits(gpu, &m, gpu->sums.n_splits, 0, &sums, NULL, out);
 }
 
-void webgpu_product(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out)
+void webgpu_product(
+    struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out)
 {
     const struct device_weight *w = device_of(linear);
     bool joins = linear->adapters == NULL && w->n_parts == 1 && gpu->sums.out.buffer == NULL && webgpu_takes_pieces(gpu, in);
@@ -397,10 +402,10 @@ static bool can_fuse(const struct webgpu *gpu, const struct stream *stream, cons
     int32_t d = stream->x.n_cols;
     uint64_t bytes = ((uint64_t)d + 64 * 32) * 4 * 17 / 16 + 16 + 256 * 2 * 4 + 256 * 4;
     bool fuses = stream->x.n_rows == 1 && d % 32 == 0 && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes && n_parts <= 3 &&
-        (stream->spare.buffer != NULL || stream->term.buffer == NULL);
+                 (stream->spare.buffer != NULL || stream->term.buffer == NULL);
     for (int k = 0; k < n_parts; k++)
         fuses = fuses && device_of(parts[k])->n_parts == 1 && !weight_exists(&parts[k]->bias) && !parts[k]->clipped &&
-            parts[k]->adapters == NULL;
+                parts[k]->adapters == NULL;
     return fuses;
 }
 
@@ -419,7 +424,7 @@ static uint32_t fused_flags(const struct stream *stream, const struct fusion *f)
     if (stream->term.buffer == NULL)
         return flags;
     return flags | VEC_TERM | (weight_exists(stream->term_norm) ? VEC_TERM_NORM : 0) |
-        (weight_exists(stream->scale) ? VEC_SCALE : 0);
+           (weight_exists(stream->scale) ? VEC_SCALE : 0);
 }
 
 static int fused_bindings(struct webgpu *gpu, const struct stream *stream, const struct fusion *f, uint32_t flags,
@@ -538,9 +543,9 @@ void webgpu_norm_gated(struct ops *ops, struct stream *stream, const struct weig
     struct tensor both = webgpu_scratch_tensor(gpu, SCRATCH_GATED, out.n_rows, 2 * out.n_cols);
     uint32_t flags = activation_flags(activation);
     struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_GATED | (uint64_t)flags << 8, "gated",
-        flags == VEC_SILU       ? "SILU=1" :
-            flags == VEC_QUICK ? "QUICK=1" :
-                                 "");
+        flags == VEC_SILU    ? "SILU=1"
+        : flags == VEC_QUICK ? "QUICK=1"
+                             : "");
     if (m.buffer == NULL || both.buffer == NULL || kernel == NULL)
         return;
     struct product how = {0};

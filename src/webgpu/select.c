@@ -46,7 +46,8 @@ void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k,
     struct gpu_binding values[2] = {webgpu_scratch(gpu, SCRATCH_VALUES_A, room), webgpu_scratch(gpu, SCRATCH_VALUES_B, room)};
     struct gpu_binding ids[2] = {webgpu_scratch(gpu, SCRATCH_IDS_A, room), webgpu_scratch(gpu, SCRATCH_IDS_B, room)};
     struct gpu_binding sums = webgpu_scratch(gpu, SCRATCH_SUMS, (uint64_t)n_sums * 8);
-    if (values[0].buffer == NULL || values[1].buffer == NULL || ids[0].buffer == NULL || ids[1].buffer == NULL || sums.buffer == NULL)
+    if (values[0].buffer == NULL || values[1].buffer == NULL || ids[0].buffer == NULL || ids[1].buffer == NULL ||
+        sums.buffer == NULL)
         return;
     struct top_k_params p = {
         .first = (uint32_t)row * n_logits, .n = n_logits, .k = (uint32_t)k, .n_sums = n_sums, .wanted = (uint32_t)k};

@@ -52,7 +52,8 @@ static bool run(struct webgpu *gpu, struct carat_error *err)
 {
     struct ops *ops = &gpu->ops;
     struct self_test *test = gpu->self_test;
-    struct tensor x = {.buffer = test->x, .n_rows = 1, .n_cols = TEST_N}, y = {.buffer = test->y, .n_rows = 1, .n_cols = TEST_ROWS};
+    struct tensor x = {.buffer = test->x, .n_rows = 1, .n_cols = TEST_N},
+                  y = {.buffer = test->y, .n_rows = 1, .n_cols = TEST_ROWS};
     struct tensor id = {.buffer = test->id, .n_rows = 1, .n_cols = 1};
     struct linear linear = {.weight = test->weight};
     ops->project(ops, x, &linear, y);
@@ -69,8 +70,13 @@ bool webgpu_self_test_start(struct ops *ops, struct carat_error *err)
     struct self_test *test = gpu->self_test = calloc(1, sizeof *test);
     if (test == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory to test the GPU");
-    test->weight = (struct weight){.name = "self-test", .type = GGUF_TYPE_F16, .n_in = TEST_N, .n_out = TEST_ROWS, .n_slices = 1,
-        .row_bytes = TEST_N * 2, .n_bytes = TEST_N * 2 * TEST_ROWS};
+    test->weight = (struct weight){.name = "self-test",
+        .type = GGUF_TYPE_F16,
+        .n_in = TEST_N,
+        .n_out = TEST_ROWS,
+        .n_slices = 1,
+        .row_bytes = TEST_N * 2,
+        .n_bytes = TEST_N * 2 * TEST_ROWS};
     uint16_t rows[TEST_ROWS * TEST_N];
     fill_weight(rows);
     float x[TEST_N];
@@ -80,8 +86,8 @@ bool webgpu_self_test_start(struct ops *ops, struct carat_error *err)
     test->y = ops->buffer_new(ops, sizeof test->results, err);
     test->id = ops->buffer_new(ops, 4, err);
     bool made = test->x != NULL && test->y != NULL && test->id != NULL &&
-        webgpu_weight_place(ops, &test->weight, NULL, false, err) &&
-        webgpu_weight_write(ops, &test->weight, 0, rows, sizeof rows, err);
+                webgpu_weight_place(ops, &test->weight, NULL, false, err) &&
+                webgpu_weight_write(ops, &test->weight, 0, rows, sizeof rows, err);
     if (made)
         ops->write(ops, test->x, 0, x, sizeof x);
     if (made && run(gpu, err))

@@ -40,14 +40,13 @@ void webgpu_embed(struct ops *ops, const struct weight *table, const struct toke
     }
 }
 
-void webgpu_copy_rows(
-    struct ops *ops, struct tensor src, int32_t first_src, struct tensor dst, int32_t first_dst, int32_t n_rows)
+void webgpu_copy_rows(struct ops *ops, struct tensor src, int32_t first_src, struct tensor dst, int32_t first_dst, int32_t n_rows)
 {
     struct webgpu *gpu = webgpu_of(ops);
     webgpu_join_all(gpu);
     bool within = src.buffer == dst.buffer && src.offset == dst.offset;
-    struct gpu_pipeline *kernel = within ? webgpu_kernel(gpu, KERNEL_COPY_WITHIN, "copy_within", "") :
-                                           webgpu_kernel(gpu, KERNEL_COPY, "copy_rows", "");
+    struct gpu_pipeline *kernel =
+        within ? webgpu_kernel(gpu, KERNEL_COPY_WITHIN, "copy_within", "") : webgpu_kernel(gpu, KERNEL_COPY, "copy_rows", "");
     if (kernel == NULL || n_rows <= 0)
         return;
     struct {
@@ -71,9 +70,9 @@ static void dispatch_settle(
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel == NULL) {
         char definitions[96];
-        snprintf(definitions, sizeof definitions, "WG=%d TERM=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d",
-            is_short ? 64 : 256, !!(flags & SETTLE_TERM),
-            !!(flags & SETTLE_TERM_NORM), !!(flags & SETTLE_SCALE), !!(flags & SETTLE_OUT), !!(flags & SETTLE_NORM));
+        snprintf(definitions, sizeof definitions, "WG=%d TERM=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d", is_short ? 64 : 256,
+            !!(flags & SETTLE_TERM), !!(flags & SETTLE_TERM_NORM), !!(flags & SETTLE_SCALE), !!(flags & SETTLE_OUT),
+            !!(flags & SETTLE_NORM));
         kernel = webgpu_kernel(gpu, key, "settle", definitions);
     }
     if (kernel == NULL)
@@ -81,8 +80,8 @@ static void dispatch_settle(
     struct {
         uint32_t n_cols, term_norm_at, norm_at, scale_at;
         float eps;
-    } p = {(uint32_t)stream->x.n_cols, webgpu_vector_at(stream->term_norm), webgpu_vector_at(norm), webgpu_vector_at(stream->scale),
-        stream->eps};
+    } p = {(uint32_t)stream->x.n_cols, webgpu_vector_at(stream->term_norm), webgpu_vector_at(norm),
+        webgpu_vector_at(stream->scale), stream->eps};
     struct gpu_binding bindings[4] = {webgpu_tensor(stream->x)};
     int n = 1;
     if (flags & SETTLE_TERM)
@@ -98,7 +97,7 @@ static uint32_t pending_flags(const struct stream *stream)
     if (stream->term.buffer == NULL)
         return 0;
     return SETTLE_TERM | (weight_exists(stream->term_norm) ? SETTLE_TERM_NORM : 0) |
-        (weight_exists(stream->scale) ? SETTLE_SCALE : 0);
+           (weight_exists(stream->scale) ? SETTLE_SCALE : 0);
 }
 
 static void mark_settled(struct stream *stream)

@@ -14,9 +14,9 @@ struct webgpu_options {
 // Natively: finds an adapter (waiting for it), makes a device. In the browser the host passes in its device.
 struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_error *err);
 
-// Starts a few kernels with small inputs and compares with known values; the results are fetched with webgpu_self_test_poll, which
-// gives OPS_PENDING until they are there and OPS_FAILED with a sentence when the device computes rubbish. Some do: run it before a
-// model is loaded. Natively webgpu_self_test does both and waits.
+// Starts a few kernels with small inputs and compares with known values; the results are fetched with webgpu_self_test_poll,
+// which gives OPS_PENDING until they are there and OPS_FAILED with a sentence when the device computes rubbish. Some do: run it
+// before a model is loaded. Natively webgpu_self_test does both and waits.
 bool webgpu_self_test_start(struct ops *ops, struct carat_error *err);
 enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err);
 #ifndef __wasm__
@@ -39,8 +39,8 @@ bool webgpu_weight_target(
 bool webgpu_weight_written(struct ops *ops, struct weight *weight, uint64_t n_bytes, struct carat_error *err);
 
 #ifndef __wasm__
-// Time per kernel, where the device has timestamps: everything queued between the two calls, one dispatch at a time. Writes at most
-// `capacity` characters of a table for people; false when the device has no timestamps.
+// Time per kernel, where the device has timestamps: everything queued between the two calls, one dispatch at a time. Writes at
+// most `capacity` characters of a table for people; false when the device has no timestamps.
 bool webgpu_profile_start(struct ops *ops);
 bool webgpu_profile_end(struct ops *ops, char *table, size_t capacity);
 #endif

@@ -39,8 +39,9 @@ static bool make_parts(struct webgpu *gpu, const struct weight *weight, struct d
     if (weight->n_slices > 1 && rows_of_part >= (uint64_t)weight->n_out)
         rows_of_part -= rows_of_part % (uint64_t)weight->n_out;
     if (rows_of_part == 0 || (weight->n_slices > 1 && rows_of_part < (uint64_t)weight->n_out))
-        return fail(err, CARAT_UNSUPPORTED, "tensor '%s' has rows or slices that exceed the GPU's bindings of %llu MiB; use the CPU",
-            weight->name, (unsigned long long)(most >> 20));
+        return fail(err, CARAT_UNSUPPORTED,
+            "tensor '%s' has rows or slices that exceed the GPU's bindings of %llu MiB; use the CPU", weight->name,
+            (unsigned long long)(most >> 20));
     if (rows_of_part > w->n_rows)
         rows_of_part = w->n_rows;
     w->n_parts = (int)((w->n_rows + rows_of_part - 1) / rows_of_part);
