@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "webgpu/internal.h"
+#include "webgpu/products.h"
 
 struct expert_params {
     uint32_t w0[4], w1[4];
@@ -32,13 +32,6 @@ static struct gpu_pipeline *expert_kernel(struct webgpu *gpu, const struct exper
     return webgpu_kernel(gpu, key, "experts", definitions);
 }
 
-static void set_layout(uint32_t w[4], const struct layout *layout)
-{
-    w[0] = layout->row_vectors;
-    for (int k = 1; k < LAYOUT_PLANES; k++)
-        w[k] = layout->starts[k];
-}
-
 static void expert_products(struct webgpu *gpu, const struct experts *experts, const struct expert_product *e,
     const struct gpu_binding *chosen, const struct gpu_binding *shares, uint32_t n_batch)
 {
@@ -56,12 +49,11 @@ static void expert_products(struct webgpu *gpu, const struct experts *experts, c
             .rows = rows,
             .adds = i > 0,
         };
-        set_layout(p.w0, &a->layout);
-        struct gpu_binding bindings[6] = {
-            e->in, *chosen, *shares, e->out, {a->parts[i].buffer, 0, gpu_buffer_bytes(a->parts[i].buffer)}};
+        set_weight(p.w0, &a->layout);
+        struct gpu_binding bindings[6] = {e->in, *chosen, *shares, e->out, bind_part(&a->parts[i])};
         if (b != NULL) {
-            set_layout(p.w1, &b->layout);
-            bindings[5] = (struct gpu_binding){b->parts[i].buffer, 0, gpu_buffer_bytes(b->parts[i].buffer)};
+            set_weight(p.w1, &b->layout);
+            bindings[5] = bind_part(&b->parts[i]);
         }
         gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(e->n_out, 8), n_batch, e->is_down ? 1 : p.n_used);
     }

@@ -1,7 +1,7 @@
 // gpu.h: a thin layer over webgpu.h: device, buffers, pipelines, dispatches, read-backs.
 //
-// gpu.c is the only file of the project that calls wgpu* functions; the list of those it needs stands at its top. Natively they
-// come from wgpu-native. In WebAssembly they are imports (module "env", their own names) that the host implements over
+// The files gpu*.c are the only ones that call wgpu* functions; the list of those they need stands at the top of gpu.c. Natively
+// they come from wgpu-native. In WebAssembly they are imports (module "env", their own names) that the host implements over
 // navigator.gpu, together with the two functions of the section "from the host" below. Handles there are any non-zero numbers.
 //
 // Work is queued: dispatches and copies are recorded until gpu_submit, and run in the order of recording. Nothing waits but

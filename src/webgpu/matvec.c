@@ -1,0 +1,285 @@
+// matvec.c: products with few rows of activations, and those that settle and norm the stream by themselves (matvec.wgsl).
+
+#include <stdio.h>
+#include <string.h>
+
+#include "webgpu/products.h"
+
+enum {
+    MOST_PRELOADED = 12, // units that an invocation keeps in registers
+    MOST_GROUPS = 256,   // workgroups of one product: enough for the largest devices, few enough to make their inputs only once
+};
+
+struct matvec_params {
+    uint32_t w[3][4];
+    uint32_t n_rows[4];
+    uint32_t n_in, n_units, x_cols, out_cols, out_first;
+    uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
+    float eps, cap, in_min, in_max, out_min, out_max;
+    uint32_t n_pieces, head_vectors, groups_x, n_tiles, term_splits;
+};
+
+struct matvec {
+    uint32_t flags;
+    int n_parts;
+    const struct layout *layouts[3];
+    uint32_t n_units;
+    uint32_t lanes_log2, rows, group; // shape of a workgroup
+    uint32_t n_splits;                // workgroups that share the columns
+    uint32_t chunk;                   // units staged at a time
+    bool preload;
+};
+
+// Units of 32 elements that fit workgroup memory next to the sums.
+static uint32_t most_staged_units(const struct webgpu *gpu)
+{
+    return gpu_limits(gpu->gpu)->max_workgroup_bytes >= 32768 ? 192 : 64;
+}
+
+// n_rows: of all parts together.
+static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_rows)
+{
+    bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
+    uint32_t most = most_staged_units(gpu), units = m->n_units / m->n_splits;
+    m->group = units <= 16 ? 64 : 256;
+    m->rows = m->n_splits > 1 ? 2 : 1;
+    m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
+    uint32_t lanes = 1u << m->lanes_log2;
+    m->preload = divide_up(units, lanes) * m->rows * (gated ? 2 : 1) <= MOST_PRELOADED;
+    if (m->preload)
+        m->chunk = units < most || fused ? units : most;
+    else
+        m->chunk = fused ? divide_up(units, lanes) << m->lanes_log2 : most;
+}
+
+// Into how many stretches of columns a long product is split, so that each workgroup needs only a part of a long input.
+static uint32_t splits_of(uint32_t n_units)
+{
+    static const uint32_t candidates[] = {3, 4, 5, 6, 2};
+    for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++) {
+        uint32_t n = candidates[i], units = n_units / n;
+        if (n_units % n == 0 && units % 32 == 0 && units >= 64 && units <= 192)
+            return n;
+    }
+    return 1;
+}
+
+static uint32_t rows_of_group(const struct matvec *m)
+{
+    return (m->group >> m->lanes_log2) * m->rows;
+}
+
+static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char *text, size_t size)
+{
+    uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
+    bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
+    uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes), units = m->n_units / m->n_splits;
+    uint32_t staged = (m->preload ? steps * lanes : m->chunk) * 8;
+    uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg, shuffles = 0;
+    while (1u << shuffles < stretch)
+        shuffles++;
+    size_t n = 0;
+    for (int k = 0; k < m->n_parts; k++)
+        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s ", k, m->layouts[k]->type->snippet);
+    n += (size_t)snprintf(text + n, size - n,
+        "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
+        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
+        m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE),
+        !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD),
+        !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
+        !!(f & VEC_COMBINE));
+    snprintf(text + n, size - n,
+        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u "
+        "XS_VECTORS=%u "
+        "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
+        m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
+        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
+        shuffles, stretch, stretch < lanes, m->group / stretch * totals);
+}
+
+static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
+{
+    uint64_t key = KERNEL_MATVEC | (uint64_t)m->layouts[0]->index << 6;
+    key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0)
+                                                                             << 16;
+    key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
+    key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
+    key |= (uint64_t)(m->n_splits > 1) << 35;
+    struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
+    if (kernel != NULL)
+        return kernel;
+    char definitions[640];
+    define_matvec(gpu, m, definitions, sizeof definitions);
+    return webgpu_kernel(gpu, key, "matvec", definitions);
+}
+
+// One workgroup a tile, or fewer that take several in turn. Parts of different types cannot take turns.
+static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, const struct gpu_binding *bindings,
+    const struct matvec *m, struct matvec_params *p, uint32_t n_tiles, uint32_t n_batch)
+{
+    bool in_turn = m->n_parts == 1 || m->flags & VEC_GATED;
+    p->n_tiles = n_tiles;
+    p->groups_x = in_turn && n_tiles > MOST_GROUPS ? divide_up(n_tiles, divide_up(n_tiles, MOST_GROUPS)) : n_tiles;
+    gpu_dispatch(gpu->gpu, kernel, bindings, p, sizeof *p, p->groups_x, n_batch * m->n_splits, 1);
+}
+
+// --- plain products -----------------------------------------------------------------------------------------------------------
+
+static struct matvec_params plain_params(const struct webgpu *gpu, struct tensor in, const struct linear *linear,
+    const struct product *how, const struct weight_part *part, struct tensor out)
+{
+    const struct layout *layout = &device_of(linear)->layout;
+    struct matvec_params p = {
+        .n_rows = {part->n_rows},
+        .n_in = (uint32_t)in.n_cols,
+        .n_units = layout->n_units,
+        .x_cols = (uint32_t)in.n_cols,
+        .out_cols = (uint32_t)out.n_cols,
+        .out_first = how->out_first + part->first_row,
+        .bias_at = webgpu_vector_at(&linear->bias) + part->first_row,
+        .other_cols = (uint32_t)how->per_layer.n_cols,
+        .other_first = how->per_layer_first + part->first_row,
+        .cap = how->cap,
+        .in_min = linear->in_min,
+        .in_max = linear->in_max,
+        .out_min = linear->out_min,
+        .out_max = linear->out_max,
+        .n_pieces = gpu->pieces.n_pieces,
+        .head_vectors = gpu->pieces.head_dim / 4,
+    };
+    set_weight(p.w[0], layout);
+    return p;
+}
+
+void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct linear *linear, const struct product *how,
+    const struct weight_part *part, struct tensor out)
+{
+    const struct layout *layout = &device_of(linear)->layout;
+    uint32_t e = epilogue_flags(linear, how);
+    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units, .n_splits = 1};
+    m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
+              (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
+    bool sums = m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 && how->out_first == 0 &&
+                device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
+    m.n_splits = sums ? splits_of(m.n_units) : 1;
+    choose_shape(gpu, &m, part->n_rows);
+    struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
+    if (kernel == NULL)
+        return;
+    struct matvec_params p = plain_params(gpu, in, linear, how, part, out);
+    struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(in)};
+    int n = 1;
+    if (joins)
+        webgpu_bind_pieces(gpu, &bindings[0], &bindings[n++]);
+    if (e & PRODUCT_BIAS)
+        bindings[n++] = webgpu_vectors(gpu);
+    if (e & PRODUCT_PER_LAYER)
+        bindings[n++] = webgpu_tensor(how->per_layer);
+    bindings[n++] =
+        m.n_splits > 1 ? webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)m.n_splits * part->n_rows * 4) : webgpu_tensor(out);
+    bindings[n++] = bind_part(part);
+    if (bindings[n - 2].buffer == NULL)
+        return;
+    dispatch_matvec(gpu, kernel, bindings, &m, &p, divide_up(part->n_rows, rows_of_group(&m)), (uint32_t)in.n_rows);
+    if (m.n_splits > 1) {
+        gpu->sums.out = out;
+        gpu->sums.n_splits = m.n_splits;
+    }
+}
+
+// --- products fused with the stream -------------------------------------------------------------------------------------------
+
+// May one dispatch settle, norm and multiply? Each workgroup then keeps the whole row in its memory.
+bool can_fuse(const struct webgpu *gpu, const struct stream *stream, const struct linear *const *parts, int n_parts)
+{
+    int32_t d = stream->x.n_cols;
+    uint64_t bytes = ((uint64_t)d + 64 * 32) * 4 * 17 / 16 + 16 + 256 * 2 * 4 + 256 * 4;
+    bool fuses = stream->x.n_rows == 1 && d % 32 == 0 && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes && n_parts <= 3 &&
+                 (stream->spare.buffer != NULL || stream->term.buffer == NULL);
+    for (int k = 0; k < n_parts; k++)
+        fuses = fuses && device_of(parts[k])->n_parts == 1 && !weight_exists(&parts[k]->bias) && !parts[k]->clipped &&
+                parts[k]->adapters == NULL;
+    return fuses;
+}
+
+static uint32_t fused_flags(const struct stream *stream, const struct fusion *f)
+{
+    uint32_t flags = f->flags | VEC_FUSED | (weight_exists(f->norm) ? VEC_NORM : 0);
+    if (stream->term.buffer == NULL)
+        return flags;
+    return flags | VEC_TERM | (weight_exists(stream->term_norm) ? VEC_TERM_NORM : 0) |
+           (weight_exists(stream->scale) ? VEC_SCALE : 0);
+}
+
+static int fused_bindings(struct webgpu *gpu, const struct stream *stream, const struct fusion *f, uint32_t flags,
+    struct tensor out, struct gpu_binding *bindings)
+{
+    int n = 0;
+    bindings[n++] = webgpu_tensor(stream->x);
+    if (flags & VEC_TERM) {
+        bindings[n++] = webgpu_tensor(stream->term);
+        bindings[n++] = webgpu_tensor(stream->spare);
+    }
+    if (flags & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM))
+        bindings[n++] = webgpu_vectors(gpu);
+    if (flags & VEC_PER_LAYER)
+        bindings[n++] = webgpu_tensor(f->per_layer);
+    bindings[n++] = webgpu_tensor(out);
+    for (int k = 0; k < f->n_parts; k++)
+        bindings[n++] = bind_part(&device_of(f->parts[k])->parts[0]);
+    return n;
+}
+
+bool takes_sums(const struct webgpu *gpu, const struct stream *stream)
+{
+    const struct tensor *out = &gpu->sums.out;
+    return out->buffer != NULL && out->buffer == stream->term.buffer && out->offset == stream->term.offset;
+}
+
+void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion *f, struct tensor out)
+{
+    uint32_t flags = fused_flags(stream, f);
+    struct matvec m = {.flags = flags, .n_parts = f->n_parts, .n_units = (uint32_t)stream->x.n_cols / 32, .n_splits = 1};
+    struct matvec_params p = {
+        .n_in = (uint32_t)stream->x.n_cols,
+        .n_units = m.n_units,
+        .x_cols = (uint32_t)stream->x.n_cols,
+        .out_cols = (uint32_t)out.n_cols,
+        .term_norm_at = webgpu_vector_at(stream->term_norm) / 4,
+        .norm_at = webgpu_vector_at(f->norm) / 4,
+        .scale_at = webgpu_vector_at(stream->scale) / 4,
+        .other_cols = (uint32_t)f->per_layer.n_cols,
+        .other_first = f->per_layer_first,
+        .eps = stream->eps,
+        .term_splits = 1,
+    };
+    uint32_t n_rows = 0;
+    for (int k = 0; k < f->n_parts; k++) {
+        n_rows += (uint32_t)f->parts[k]->weight.n_out;
+        m.layouts[k] = &device_of(f->parts[k])->layout;
+        set_weight(p.w[k], m.layouts[k]);
+        p.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
+    }
+    choose_shape(gpu, &m, n_rows);
+    struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
+    if (kernel == NULL)
+        return;
+    uint32_t n_groups = 0;
+    for (int k = 0; k < (flags & VEC_GATED ? 1 : f->n_parts); k++)
+        n_groups += divide_up(p.n_rows[k], rows_of_group(&m));
+    struct gpu_binding bindings[GPU_MAX_BINDINGS];
+    fused_bindings(gpu, stream, f, flags, out, bindings);
+    if (takes_sums(gpu, stream)) {
+        p.term_splits = gpu->sums.n_splits;
+        bindings[1] = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)p.term_splits * p.n_in * 4);
+        gpu->sums.out.buffer = NULL;
+    }
+    dispatch_matvec(gpu, kernel, bindings, &m, &p, n_groups, 1);
+    if (flags & VEC_TERM) {
+        struct tensor settled = stream->spare;
+        stream->spare = stream->x;
+        stream->x = settled;
+    }
+    stream->term = (struct tensor){0};
+    stream->term_norm = stream->scale = NULL;
+}
