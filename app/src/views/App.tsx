@@ -48,6 +48,7 @@ function onHash(): void {
 
 export function App() {
     useEffect(() => {
+        page.value = fromAddress(); // it may have changed before anyone listened
         document.title = titles[page.value];
         addEventListener('hashchange', onHash);
         addEventListener('keydown', onKey);
