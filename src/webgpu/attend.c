@@ -133,8 +133,8 @@ static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attentio
     if (kernel != NULL)
         return kernel;
     char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32, in_pieces,
-        a->writes_kv);
+    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d UNROLL=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
+        a->head_dim == 32 ? 4 : 8, in_pieces, a->writes_kv);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 

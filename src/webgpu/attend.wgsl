@@ -145,18 +145,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum_${b}_${i} *= fade${b};
 #end
 #end
-        for (var k = 0u; k < min(32u, end - tile); k++) {
-            let at = (((tile + k) % p.capacity) * p.n_kv_heads + kv_head) * WORDS + t;
+        // Several values are asked for before the first is used. Behind the last key the weights are 0.
+        let n = min(32u, end - tile);
+        for (var first = 0u; first < n; first += 4u) {
+#for j 4
+            let at${j} = (((tile + min(first + ${j}u, n - 1u)) % p.capacity) * p.n_kv_heads + kv_head) * WORDS + t;
 #for i ${OWN}
-            var value${i} = vec2<f32>(0.0);
+            var value_${j}_${i} = vec2<f32>(0.0);
             if (t + ${i}u * 128u < WORDS) {
-                value${i} = value_pair(at + ${i}u * 128u);
+                value_${j}_${i} = value_pair(at${j} + ${i}u * 128u);
             }
 #end
+#end
+#for j 4
 #for b ${HB}
-            let weight${b} = weights[k * HB + ${b}u];
+            let weight_${j}_${b} = weights[(first + ${j}u) * HB + ${b}u];
 #for i ${OWN}
-            sum_${b}_${i} += weight${b} * value${i};
+            sum_${b}_${i} += weight_${j}_${b} * value_${j}_${i};
+#end
 #end
 #end
         }

@@ -68,6 +68,15 @@ fn prepared(first: u32, norm_at: u32, t: u32) -> vec2<f32> {
     return result;
 }
 
+// Where the key i positions after the one in slot `base` lies, in heads.
+fn slot_of(base: u32, i: u32, kv_head: u32) -> u32 {
+    var slot = base + i;
+    while (slot >= p.capacity) {
+        slot -= p.capacity;
+    }
+    return slot * p.n_kv_heads + kv_head;
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let h = group.x;
@@ -112,9 +121,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var sum = vec2<f32>(0.0);
     for (var tile = begin; tile < end; tile += 64u) {
         let key = tile + t / 4u;
+        let base = tile % p.capacity;
         var score = 0.0;
         if (key < end) {
-            let at = ((key % p.capacity) * p.n_kv_heads + kv_head) * QUADS;
+            let at = slot_of(base, t / 4u, kv_head) * QUADS;
 #for i ${QUAD_STEPS}
             {
                 let w = ${i}u * 4u + t % 4u;
@@ -149,12 +159,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         sum *= fade;
         total *= fade;
+        // Several values are asked for before the first is used. Behind the last key the weights are 0.
         let n = min(64u, end - tile);
-        for (var i = t / WORDS; i < n; i += VALUE_GROUPS) {
-            let weight = scores[i];
-            total += weight;
-            let slot = ((tile + i) % p.capacity) * p.n_kv_heads + kv_head;
-            sum += weight * unpack2x16float(cached[slot * WORDS + t % WORDS]);
+        for (var first = t / WORDS; first < n; first += ${UNROLL}u * VALUE_GROUPS) {
+#for j ${UNROLL}
+            let value${j} = cached[slot_of(base, min(first + ${j}u * VALUE_GROUPS, n - 1u), kv_head) * WORDS + t % WORDS];
+#end
+#for j ${UNROLL}
+            let weight${j} = scores[first + ${j}u * VALUE_GROUPS];
+            total += weight${j};
+            sum += weight${j} * unpack2x16float(value${j});
+#end
         }
         workgroupBarrier();
     }
