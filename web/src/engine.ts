@@ -74,6 +74,7 @@ export class Engine {
         if (this.wasm.exports.wasm_ready(this.model) === 0) throw this.wasm.error();
         await this.settle();
         this.info = this.readInfo();
+        if (this.info.tableOnDisk) await Promise.all(this.sources.map((source) => source.ready?.()));
         this.serveReads();
         onProgress({ phase: 'ready', done: this.info.weightBytes, total: this.info.weightBytes });
     }
@@ -111,7 +112,8 @@ export class Engine {
                     into.set(prefix.subarray(offset, offset + into.length));
                     return 1;
                 }
-                if (source.rows && source.readSync !== undefined) return readNow(source, offset, into);
+                if (source.rows && source.readSync !== undefined && source.ready === undefined)
+                    return readNow(source, offset, into);
                 missing = { part, end: offset + into.length };
                 return -1;
             };
@@ -147,7 +149,8 @@ export class Engine {
         if (wish === false || this.sources.some((s) => s.readSync === undefined)) return -1;
         if (wish === true) return 0;
         const cheap = this.sources.every((s) => s.rows);
-        if (this.gpu === undefined) return cheap ? 0 : 1024;
+        if (this.gpu === undefined) return cheap ? 0 : 2048; // a request for every row of a prompt is dear
+
         return !cheap ? 8192 : isSmallDevice() ? 0 : 3072;
     }
 

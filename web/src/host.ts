@@ -171,6 +171,7 @@ export class Host {
     } = {
         'load': async ({ sources, options }, call) => {
             if (this.engine !== undefined) throw makeError('busy', 'this worker holds a model already');
+            this.damage = undefined;
             const opened: Source[] = [];
             try {
                 for (const [part, source] of sources.entries()) opened.push(await this.open(source, part, call));
@@ -178,7 +179,6 @@ export class Host {
                 await Promise.all(opened.map((s) => s.close().catch(() => undefined)));
                 throw error;
             }
-            this.damage = undefined;
             this.engine = await Engine.load(opened, options, call.event, call.signal);
             return this.engine.info;
         },

@@ -16,6 +16,8 @@ export interface Source {
     // Fills `into` at once; absent when the source can't. `rows` is true when reads of a few kB are cheap enough for every token.
     readSync?: (offset: number, into: Uint8Array) => void;
     readonly rows: boolean;
+    // To be awaited before readSync is used; absent when it can be used at once.
+    ready?: () => Promise<void>;
     close(): Promise<void>;
 }
 
@@ -116,7 +118,14 @@ export function transferSource(transfer: Transfer, reopen: () => Promise<Source>
     return {
         name: transfer.key,
         size: transfer.size,
-        rows: false,
+        rows: transfer.canReadSync,
+        ...(transfer.canReadSync && {
+            readSync: (offset: number, into: Uint8Array) => stored!.readSync!(offset, into),
+            async ready() {
+                await transfer.finished;
+                stored ??= await reopen();
+            },
+        }),
         async *stream(start, end, signal) {
             const piece = new Uint8Array(Math.min(pieceBytes, end - start));
             for (let at = start; at < end; at += piece.length) {

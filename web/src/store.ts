@@ -114,6 +114,11 @@ export class Transfer {
         return describe(this.journal, 'partial');
     }
 
+    // Whether the stored model will be read synchronously.
+    get canReadSync(): boolean {
+        return this.part.readSync !== undefined;
+    }
+
     // Pauses: what is stored stays, download() goes on later.
     cancel(): void {
         this.stop.abort();

@@ -55,6 +55,7 @@ export interface ModelInfo {
     fileBytes: number;
     weightBytes: number; // resident
     kvBytes: { fixed: number; perPosition: number }; // of a session: fixed + perPosition * its context
+    tableOnDisk: boolean; // rows of the per-layer table are read when they are needed
     hasVision: boolean;
     hasAudio: boolean;
     threads: number;
