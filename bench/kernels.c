@@ -1,6 +1,6 @@
 // kernels.c: how fast the CPU backend's products are, against the memory's speed.
 //
-//     kernels [threads [isa]]
+//     kernels [threads [isa [type ...]]]      e.g. kernels 1 AVX2 Q4_K Q6_K; isa "": the best
 //
 // Decoding: GB/s of weights read by a product with one column, from a buffer larger than the caches; `read` is a plain sum over
 // the same bytes. Prefill: billions of multiply-adds a second of a product with 256 columns. Medians of several runs. With one
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 {
     int n_threads = argc > 1 ? atoi(argv[1]) : 0;
     struct carat_error err = {0};
-    struct ops *ops = cpu_ops_new_with(n_threads, false, argc > 2 ? argv[2] : NULL, &err);
+    struct ops *ops = cpu_ops_new_with(n_threads, false, argc > 2 && argv[2][0] != '\0' ? argv[2] : NULL, &err);
     uint8_t *bytes = aligned_alloc(4096, BUFFER_BYTES);
     if (ops == NULL || bytes == NULL) {
         fprintf(stderr, "%s\n", ops == NULL ? err.message : "no memory");
@@ -130,6 +130,11 @@ int main(int argc, char **argv)
     alone = threads_count(threads) == 1;
     printf("%s\n%-7s %8s %8s %6s %10s %10s\n", ops->device, "type", "read", "decode", "ratio", "deep", "prefill");
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        bool wanted = argc <= 3;
+        for (int i = 3; i < argc; i++)
+            wanted |= strcmp(argv[i], gguf_type_name(types[t])) == 0;
+        if (!wanted)
+            continue;
         uint64_t row, deep_row;
         gguf_row_bytes(types[t], DEPTH, &row);
         gguf_row_bytes(types[t], 8 * DEPTH, &deep_row);

@@ -8,52 +8,69 @@
 // --- narrow: each row is unpacked once and multiplied with n_cols (a constant) columns
 // --------------------------------------------
 
-// Adds one unpacked stretch of n groups of 32 times column `col` to acc; returns what is to be subtracted in the end.
-INLINE vgf add_stretch(struct layout layout, const struct unpacked *w, int n, const struct activations *x, size_t col,
-    size_t group, vgf acc, float *minus)
+// What a column has gathered: lanes of products, and lanes of what zero points and minima take away.
+struct narrow_sum {
+    vgf products;
+    vf taken;
+};
+
+// Adds one unpacked stretch of n groups of 32 (a constant but at the end of a row) times column `col`.
+INLINE void add_stretch(struct layout layout, const struct unpacked *w, int n, const struct activations *x, size_t col,
+    size_t group, struct narrow_sum *sum)
 {
-    size_t n_groups = (size_t)x->n_in / 32, at = col * n_groups + group;
+    size_t at = col * ((size_t)x->n_in / 32) + group;
     const int8_t *q = x->q + at * 32;
-    const float *d = x->d + at, *dsum = layout.by_16 ? x->dsum16 + 2 * at : x->dsum32 + at;
-    int n_scales = layout.by_16 ? 2 * n : n;
-    float scales[16], total = 0;
-    for (int i = 0; i < n_scales; i++)
-        scales[i] = w->s[i] * d[layout.by_16 ? i / 2 : i];
+    const float *d = layout.by_16 ? x->d16 + 2 * at : x->d + at, *dsum = layout.by_16 ? x->dsum16 + 2 * at : x->dsum32 + at;
+    const float *offsets = layout.has_min ? w->m : w->s;
+    const int n_scales = layout.by_16 ? 2 * n : n;
+    float scales[16];
+    for (int i = 0; i < n_scales; i += LANES) {
+        int rest = n_scales - i < LANES ? n_scales - i : LANES;
+        vf s = rest < LANES ? vf_load_part(w->s + i, rest) : vf_load(w->s + i);
+        vf factor = rest < LANES ? vf_load_part(d + i, rest) : vf_load(d + i);
+        vf_store(scales + i, s * factor); // 16 floats are room for whole vectors
+        if (layout.has_min || layout.zero != 0)
+            sum->taken = vf_fma(rest < LANES ? vf_load_part(offsets + i, rest) : vf_load(offsets + i),
+                rest < LANES ? vf_load_part(dsum + i, rest) : vf_load(dsum + i), sum->taken);
+    }
     for (int g = 0; g < n; g++) {
         b32 u;
         memcpy(&u, w->u + 32 * g, sizeof u);
         if (layout.by_16)
-            acc = vgf_add_dot16x2(acc, u, q + 32 * g, scales + 2 * g, layout.is_signed);
+            sum->products = vgf_add_dot16x2(sum->products, u, q + 32 * g, scales + 2 * g, layout.is_signed);
         else
-            acc = vgf_add_dot32(acc, u, q + 32 * g, scales[g], layout.is_signed);
+            sum->products = vgf_add_dot32(sum->products, u, q + 32 * g, scales[g], layout.is_signed);
     }
-    for (int i = 0; i < n_scales; i++) {
-        float offset = layout.has_min ? w->m[i] : w->s[i] * (float)layout.zero;
-        if (layout.has_min || layout.zero != 0)
-            total += offset * dsum[i];
-    }
-    *minus += total;
-    return acc;
+}
+
+INLINE float narrow_total(struct layout layout, const struct narrow_sum *sum)
+{
+    return vgf_sum(sum->products) - vf_sum(sum->taken) * (layout.has_min ? 1 : (float)layout.zero);
 }
 
 INLINE void narrow_cols(struct layout layout, const struct product *p, int n_cols)
 {
     const struct activations *x = p->x;
+    const int32_t whole = x->n_in / 256 * 256;
     struct unpacked w;
     for (int32_t r = 0; r < p->n_rows; r++) {
         const uint8_t *row = p->rows + (size_t)r * p->row_bytes;
-        vgf acc[CPU_NARROW_ROWS];
-        float minus[CPU_NARROW_ROWS] = {0};
+        struct narrow_sum sums[CPU_NARROW_ROWS];
         for (int c = 0; c < n_cols; c++)
-            acc[c] = vgf_zero();
-        for (int32_t k = 0; k < x->n_in; k += 256) {
-            int n = groups_at(layout, k, x->n_in);
-            unpack(layout, block_at(layout, row, k), n, &w);
+            sums[c] = (struct narrow_sum){.products = vgf_zero(), .taken = vf_set1(0)};
+        for (int32_t k = 0; k < whole; k += 256) {
+            unpack(layout, block_at(layout, row, k), 8, &w);
             for (int c = 0; c < n_cols; c++)
-                acc[c] = add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)k / 32, acc[c], &minus[c]);
+                add_stretch(layout, &w, 8, x, (size_t)(p->first_col + c), (size_t)k / 32, &sums[c]);
+        }
+        if (whole < x->n_in) {
+            int n = groups_at(layout, whole, x->n_in);
+            unpack(layout, block_at(layout, row, whole), n, &w);
+            for (int c = 0; c < n_cols; c++)
+                add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, &sums[c]);
         }
         for (int c = 0; c < n_cols; c++)
-            p->out[(size_t)c * p->out_stride + (size_t)r] = vgf_sum(acc[c]) - minus[c];
+            p->out[(size_t)c * p->out_stride + (size_t)r] = narrow_total(layout, &sums[c]);
     }
 }
 
@@ -309,19 +326,40 @@ static void dequantize(enum gguf_type type, const void *row, int32_t n, float *o
     }
 }
 
-// n_rows (<= CPU_F32_ROWS) expanded rows times n_cols (<= 4) columns; both constants.
-INLINE void f32_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, size_t n, int n_rows, int n_cols,
-    float *out, size_t out_stride)
+// Elements k .. k + LANES - 1 of a row of F32, F16 or BF16, zeros beyond its n elements.
+INLINE vf load_weights(enum gguf_type type, const uint8_t *row, int32_t k, int32_t n)
+{
+    if (n - k >= LANES) {
+        if (type == GGUF_TYPE_F32)
+            return vf_load((const float *)(const void *)row + k);
+        return type == GGUF_TYPE_F16 ? vf_load_f16((const uint16_t *)(const void *)row + k)
+                                     : vf_load_bf16((const uint16_t *)(const void *)row + k);
+    }
+    float part[LANES] = {0};
+    for (int32_t i = 0; i < n - k; i++) {
+        if (type == GGUF_TYPE_F32)
+            memcpy(&part[i], row + 4 * (k + i), 4);
+        else
+            part[i] =
+                type == GGUF_TYPE_F16 ? f32_from_f16(load_u16(row + 2 * (k + i))) : f32_from_bf16(load_u16(row + 2 * (k + i)));
+    }
+    return vf_load(part);
+}
+
+// n_rows (<= CPU_F32_ROWS) rows of F32, F16 or BF16 times n_cols (<= 4) columns; both constants. Each sum is formed in the same
+// order whatever the two are.
+INLINE void f32_tile(enum gguf_type type, const uint8_t *w, size_t row_bytes, const float *x, size_t x_stride, int32_t n,
+    int n_rows, int n_cols, float *out, size_t out_stride)
 {
     vf sums[4][CPU_F32_ROWS];
     for (int c = 0; c < n_cols; c++) {
         for (int r = 0; r < n_rows; r++)
             sums[c][r] = vf_set1(0);
     }
-    for (size_t k = 0; k < n; k += LANES) {
+    for (int32_t k = 0; k < n; k += LANES) {
         vf rows[CPU_F32_ROWS];
         for (int r = 0; r < n_rows; r++)
-            rows[r] = vf_load(w + (size_t)r * w_stride + k);
+            rows[r] = load_weights(type, w + (size_t)r * row_bytes, k, n);
         for (int c = 0; c < n_cols; c++) {
             vf column = vf_load(x + (size_t)c * x_stride + k);
             for (int r = 0; r < n_rows; r++)
@@ -334,28 +372,45 @@ INLINE void f32_tile(const float *w, size_t w_stride, const float *x, size_t x_s
     }
 }
 
+// Up to CPU_F32_ROWS rows times all columns.
+INLINE void f32_rows(
+    enum gguf_type type, const uint8_t *rows, size_t row_bytes, int32_t n, int32_t n_rows, const struct product *p, float *out)
+{
+    size_t stride = (size_t)p->x->f32_stride;
+    int32_t step;
+    for (int32_t c = 0; c < p->n_cols; c += step, out += (size_t)step * p->out_stride) {
+        const float *cols = p->x->f32 + (size_t)(p->first_col + c) * stride;
+        step = p->n_cols - c >= 4 ? 4 : 1;
+        if (n_rows == CPU_F32_ROWS && step == 4)
+            f32_tile(type, rows, row_bytes, cols, stride, n, CPU_F32_ROWS, 4, out, p->out_stride);
+        else if (n_rows == CPU_F32_ROWS)
+            f32_tile(type, rows, row_bytes, cols, stride, n, CPU_F32_ROWS, 1, out, p->out_stride);
+        else
+            for (int32_t i = 0; i < n_rows * step; i++)
+                f32_tile(type, rows + (size_t)(i % n_rows) * row_bytes, row_bytes, cols + (size_t)(i / n_rows) * stride, stride,
+                    n, 1, 1, out + (size_t)(i / n_rows) * p->out_stride + (size_t)(i % n_rows), 1);
+    }
+}
+
 static void product_f32(const struct product *p)
 {
-    const struct activations *x = p->x;
-    size_t stride = (size_t)x->f32_stride, n = stride;
-    float *rows = p->scratch;
+    size_t stride = (size_t)p->x->f32_stride;
+    int32_t n = p->x->n_in;
+    bool direct = p->n_cols <= CPU_NARROW_ROWS; // otherwise rows are expanded once for all columns
+    float *expanded = p->scratch;
     for (int32_t r = 0; r < p->n_rows; r += CPU_F32_ROWS) {
         int32_t n_rows = p->n_rows - r < CPU_F32_ROWS ? p->n_rows - r : CPU_F32_ROWS;
-        for (int32_t i = 0; i < n_rows; i++)
-            dequantize(p->type, p->rows + (size_t)(r + i) * p->row_bytes, x->n_in, rows + (size_t)i * stride);
-        int32_t step;
-        for (int32_t c = 0; c < p->n_cols; c += step) {
-            step = p->n_cols - c >= 4 ? 4 : 1;
-            const float *cols = x->f32 + (size_t)(p->first_col + c) * stride;
-            float *out = p->out + (size_t)c * p->out_stride + (size_t)r;
-            if (n_rows == CPU_F32_ROWS && step == 4)
-                f32_tile(rows, stride, cols, stride, n, CPU_F32_ROWS, 4, out, p->out_stride);
-            else if (n_rows == CPU_F32_ROWS)
-                f32_tile(rows, stride, cols, stride, n, CPU_F32_ROWS, 1, out, p->out_stride);
-            else
-                for (int32_t i = 0; i < n_rows * step; i++)
-                    f32_tile(rows + (size_t)(i % n_rows) * stride, stride, cols + (size_t)(i / n_rows) * stride, stride, n, 1, 1,
-                        out + (size_t)(i / n_rows) * p->out_stride + (size_t)(i % n_rows), 1);
+        const uint8_t *rows = p->rows + (size_t)r * p->row_bytes;
+        if (p->type == GGUF_TYPE_F32) {
+            f32_rows(GGUF_TYPE_F32, rows, p->row_bytes, n, n_rows, p, p->out + r);
+        } else if (direct && p->type == GGUF_TYPE_F16) {
+            f32_rows(GGUF_TYPE_F16, rows, p->row_bytes, n, n_rows, p, p->out + r);
+        } else if (direct && p->type == GGUF_TYPE_BF16) {
+            f32_rows(GGUF_TYPE_BF16, rows, p->row_bytes, n, n_rows, p, p->out + r);
+        } else {
+            for (int32_t i = 0; i < n_rows; i++)
+                dequantize(p->type, rows + (size_t)i * p->row_bytes, n, expanded + (size_t)i * stride);
+            f32_rows(GGUF_TYPE_F32, (const uint8_t *)expanded, stride * sizeof *expanded, n, n_rows, p, p->out + r);
         }
     }
 }

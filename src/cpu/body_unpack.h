@@ -73,28 +73,32 @@ INLINE float mxfp4_scale(uint8_t e) // 2^(e - 128)
     return f32_from_bits(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
-INLINE float nvfp4_scale(uint8_t x) // half of an unsigned E4M3
+// Half of an unsigned E4M3, whose exponent and mantissa are moved into a float's places (also right for denormals).
+INLINE float nvfp4_scale(uint8_t x)
 {
-    if (x == 0 || x == 0x7f)
-        return 0;
-    uint32_t exponent = x >> 3 & 15u, mantissa = x & 7u;
-    if (exponent == 0)
-        return (float)mantissa * 0x1p-10f;
-    return f32_from_bits((exponent + 119) << 23 | mantissa << 20);
+    return x == 0x7f ? 0 : f32_from_bits((x & 0x7fu) << 20) * 0x1p119f;
+}
+
+// scales[i] = d * (bytes[i] - zero), n a multiple of 8.
+INLINE void put_scales(float *scales, const uint8_t *bytes, int n, float d, float zero)
+{
+    for (int i = 0; i < n; i += LANES)
+        vf_store(scales + i, (vf_load_u8(bytes + i) - vf_set1(zero)) * vf_set1(d));
 }
 
 // Group g of the 32-element types; `b` is its block.
+INLINE void unpack_small_scale(struct layout layout, const uint8_t *b, int g, struct unpacked *out)
+{
+    out->s[g] = layout.type == GGUF_TYPE_MXFP4 ? mxfp4_scale(b[0]) : load_f16(b);
+    if (layout.has_min)
+        out->m[g] = -load_f16(b + 2);
+}
+
 INLINE void unpack_small(enum gguf_type type, const uint8_t *b, int g, struct unpacked *out)
 {
-    if (type == GGUF_TYPE_MXFP4) {
-        out->s[g] = mxfp4_scale(b[0]);
+    if (type == GGUF_TYPE_MXFP4)
         put(out, g, b32_lookup(fp4_values, b32_nibbles(b + 1)));
-        return;
-    }
-    out->s[g] = load_f16(b);
-    if (type == GGUF_TYPE_Q4_1 || type == GGUF_TYPE_Q5_1)
-        out->m[g] = -load_f16(b + 2);
-    if (type == GGUF_TYPE_Q4_0)
+    else if (type == GGUF_TYPE_Q4_0)
         put(out, g, b32_nibbles(b + 2));
     else if (type == GGUF_TYPE_Q4_1)
         put(out, g, b32_nibbles(b + 4));
@@ -108,11 +112,58 @@ INLINE void unpack_small(enum gguf_type type, const uint8_t *b, int g, struct un
         put(out, g, b32_load(b + 2) ^ (uint8_t)SIGNED_BIAS);
 }
 
+typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef float f32x8 __attribute__((vector_size(32)));
+typedef uint8_t u8x8 __attribute__((vector_size(8)));
+
+INLINE i32x8 widen_bytes(const void *p)
+{
+    u8x8 bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return __builtin_convertvector(bytes, i32x8);
+}
+
+// The halves that start eight blocks. They are put together in registers: a vector load of what was just stored in pieces waits.
+INLINE void put_halves(float *scales, const uint8_t *b, size_t block_bytes, float sign)
+{
+    u16x8 halves = {load_u16(b), load_u16(b + block_bytes), load_u16(b + 2 * block_bytes), load_u16(b + 3 * block_bytes),
+        load_u16(b + 4 * block_bytes), load_u16(b + 5 * block_bytes), load_u16(b + 6 * block_bytes),
+        load_u16(b + 7 * block_bytes)};
+    store_halves(scales, halves, sign);
+}
+
+// Scales and minima of eight blocks of a 32-element type.
+INLINE void unpack_small_scales(struct layout layout, const uint8_t *b, struct unpacked *out)
+{
+    size_t stride = (size_t)layout.block_bytes;
+    if (layout.type == GGUF_TYPE_MXFP4) {
+        u8x8 exponents = {
+            b[0], b[stride], b[2 * stride], b[3 * stride], b[4 * stride], b[5 * stride], b[6 * stride], b[7 * stride]};
+        i32x8 e = __builtin_convertvector(exponents, i32x8), tiny = e < 2;
+        i32x8 bits = (tiny & (0x00200000 << (e & 1))) | (~tiny & ((e - 1) << 23)); // as mxfp4_scale
+        memcpy(out->s, &bits, sizeof bits);
+        return;
+    }
+    put_halves(out->s, b, stride, 1);
+    if (layout.has_min)
+        put_halves(out->m, b + 2, stride, -1);
+}
+
+INLINE void unpack_nvfp4_scales(const uint8_t *b, struct unpacked *out) // of four blocks
+{
+    typedef uint32_t u32x4 __attribute__((vector_size(16)));
+    u32x4 words = {load_u32(b), load_u32(b + 36), load_u32(b + 72), load_u32(b + 108)};
+    for (int i = 0; i < 2; i++) {
+        i32x8 codes = widen_bytes((const uint8_t *)&words + 8 * i), valid = codes != 0x7f;
+        i32x8 bits = (codes & 0x7f & valid) << 20; // as nvfp4_scale
+        f32x8 scales = (f32x8)bits * 0x1p119f;
+        memcpy(out->s + 8 * i, &scales, sizeof scales);
+    }
+}
+
 // 64 elements of NVFP4 as groups 2 * pair and 2 * pair + 1 of 32.
 INLINE void unpack_nvfp4(const uint8_t *b, int pair, struct unpacked *out)
 {
-    for (int i = 0; i < 4; i++)
-        out->s[4 * pair + i] = nvfp4_scale(b[i]);
     for (int i = 0; i < 2; i++)
         put(out, 2 * pair + i, b32_lookup(fp4_values, b32_swap_middle(b32_nibbles(b + 4 + 16 * i))));
 }
@@ -124,18 +175,10 @@ INLINE void unpack_scales_k4(const uint8_t *b, struct unpacked *out)
     uint32_t low = load_u32(b + 4), middle = load_u32(b + 8), high = load_u32(b + 12);
     uint32_t words[4] = {low & 0x3f3f3f3fu, (high & 0x0f0f0f0fu) | (low >> 2 & 0x30303030u), middle & 0x3f3f3f3fu,
         (high >> 4 & 0x0f0f0f0fu) | (middle >> 2 & 0x30303030u)};
-    const uint8_t *bytes = (const uint8_t *)words;
-    for (int j = 0; j < 8; j += LANES < 8 ? LANES : 8) {
-        if (LANES >= 8) {
-            for (int i = 0; i < 8; i++) {
-                out->s[i] = d * bytes[i];
-                out->m[i] = dmin * bytes[8 + i];
-            }
-        } else {
-            vf_store(out->s + j, vf_load_u8(bytes + j) * vf_set1(d));
-            vf_store(out->m + j, vf_load_u8(bytes + 8 + j) * vf_set1(dmin));
-        }
-    }
+    uint8_t bytes[16 + 8]; // AVX-512 takes 16 at a time
+    memcpy(bytes, words, sizeof words);
+    put_scales(out->s, bytes, 8, d, 0);
+    put_scales(out->m, bytes + 8, 8, dmin, 0);
 }
 
 INLINE void unpack_q4_k(const uint8_t *b, struct unpacked *out)
@@ -162,9 +205,10 @@ INLINE void unpack_q5_k(const uint8_t *b, struct unpacked *out)
 INLINE void unpack_q6_k(const uint8_t *b, struct unpacked *out)
 {
     float d = load_f16(b + 208);
-    const int8_t *scales = (const int8_t *)b + 192;
+    uint8_t scales[16];
     for (int i = 0; i < 16; i++)
-        out->s[i] = d * scales[i];
+        scales[i] = b[192 + i] ^ 128;
+    put_scales(out->s, scales, 16, d, 128);
     for (int n = 0; n < 2; n++) {
         b32 low = b32_load(b + 64 * n), high = b32_load(b + 64 * n + 32), top = b32_load(b + 128 + 32 * n);
         put(out, 4 * n, (low & 15) | ((top & 3) << 4));
@@ -177,10 +221,13 @@ INLINE void unpack_q6_k(const uint8_t *b, struct unpacked *out)
 INLINE void unpack_q2_k(const uint8_t *b, struct unpacked *out)
 {
     float d = load_f16(b + 80), dmin = load_f16(b + 82);
+    uint8_t scales[16], minima[16];
     for (int i = 0; i < 16; i++) {
-        out->s[i] = d * (float)(b[i] & 15);
-        out->m[i] = dmin * (float)(b[i] >> 4);
+        scales[i] = b[i] & 15;
+        minima[i] = b[i] >> 4;
     }
+    put_scales(out->s, scales, 16, d, 0);
+    put_scales(out->m, minima, 16, dmin, 0);
     for (int n = 0; n < 2; n++) {
         b32 bytes = b32_load(b + 16 + 32 * n);
         for (int j = 0; j < 4; j++)
@@ -191,12 +238,13 @@ INLINE void unpack_q2_k(const uint8_t *b, struct unpacked *out)
 INLINE void unpack_q3_k(const uint8_t *b, struct unpacked *out)
 {
     float d = load_f16(b + 108);
-    const uint8_t *packed = b + 96;
-    for (int i = 0; i < 16; i++) {
-        int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
-        int high = packed[8 + (i & 3)] >> (2 * (i >> 2)) & 3;
-        out->s[i] = d * (float)((low | high << 4) - 32);
-    }
+    // Sixteen scales: four low bits from bytes 0..7 (low nibbles, then high), two high bits from bytes 8..11.
+    uint32_t first = load_u32(b + 96), second = load_u32(b + 100), high = load_u32(b + 104);
+    uint32_t words[4] = {(first & 0x0f0f0f0fu) | (high << 4 & 0x30303030u), (second & 0x0f0f0f0fu) | (high << 2 & 0x30303030u),
+        (first >> 4 & 0x0f0f0f0fu) | (high & 0x30303030u), (second >> 4 & 0x0f0f0f0fu) | (high >> 2 & 0x30303030u)};
+    uint8_t scales[16];
+    memcpy(scales, words, sizeof scales);
+    put_scales(out->s, scales, 16, d, 32);
     b32 mask = b32_load(b);
     for (int n = 0; n < 2; n++) {
         b32 bytes = b32_load(b + 32 + 32 * n);
@@ -239,10 +287,18 @@ INLINE void unpack(struct layout layout, const uint8_t *b, int n_groups, struct 
         unpack_iq4_xs(b, out);
         break;
     case GGUF_TYPE_NVFP4:
+        if (n_groups == 8)
+            unpack_nvfp4_scales(b, out);
+        for (int i = 0; n_groups < 8 && i < 2 * n_groups; i++)
+            out->s[i] = nvfp4_scale(b[layout.block_bytes * (i / 4) + i % 4]);
         for (int pair = 0; 2 * pair < n_groups; pair++)
             unpack_nvfp4(b + layout.block_bytes * pair, pair, out);
         break;
     default:
+        if (n_groups == 8)
+            unpack_small_scales(layout, b, out);
+        for (int g = 0; n_groups < 8 && g < n_groups; g++)
+            unpack_small_scale(layout, b + layout.block_bytes * g, g, out);
         for (int g = 0; g < n_groups; g++)
             unpack_small(layout.type, b + layout.block_bytes * g, g, out);
         break;

@@ -88,10 +88,10 @@ INLINE void scales_small_512(struct layout layout, const uint8_t *b, struct stre
 {
     size_t stride = (size_t)layout.block_bytes;
     if (layout.type == GGUF_TYPE_MXFP4) {
-        uint8_t e[8];
+        uint64_t e = 0;
         for (size_t i = 0; i < 8; i++)
-            e[i] = b[i * stride];
-        __m512i exponent = twice_each(_mm_loadl_epi64((const void *)e));
+            e |= (uint64_t)b[i * stride] << (8 * i);
+        __m512i exponent = twice_each(_mm_cvtsi64_si128((long long)e));
         __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), 23);
         __m512i denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), exponent);
         __mmask16 tiny = _mm512_cmplt_epi32_mask(exponent, _mm512_set1_epi32(2));
@@ -207,15 +207,15 @@ INLINE void load_iq4_xs_512(const uint8_t *b, struct stretch512 *out)
 
 INLINE void load_nvfp4_512(const uint8_t *b, struct stretch512 *out)
 {
-    float scales[16];
     const __m512i order = _mm512_setr_epi64(0, 2, 1, 3, 4, 6, 5, 7);
-    for (int j = 0; j < 4; j++) {
-        const uint8_t *block = b + 36 * j;
-        for (int i = 0; i < 4; i++)
-            scales[4 * j + i] = nvfp4_scale(block[i]);
-        out->u[j] = _mm512_permutexvar_epi64(order, lookup_64(fp4_values, low_high_16(block + 4, block + 20)));
-    }
-    out->s = _mm512_loadu_ps(scales);
+    for (int j = 0; j < 4; j++)
+        out->u[j] = _mm512_permutexvar_epi64(order, lookup_64(fp4_values, low_high_16(b + 36 * j + 4, b + 36 * j + 20)));
+    // As nvfp4_scale.
+    __m128i bytes = _mm_setr_epi32((int)load_u32(b), (int)load_u32(b + 36), (int)load_u32(b + 72), (int)load_u32(b + 108));
+    __m512i codes = _mm512_cvtepu8_epi32(bytes);
+    __mmask16 valid = _mm512_cmpneq_epi32_mask(codes, _mm512_set1_epi32(0x7f));
+    __m512i bits = _mm512_slli_epi32(_mm512_and_si512(codes, _mm512_set1_epi32(0x7f)), 20);
+    out->s = _mm512_maskz_mul_ps(valid, _mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p119f));
 }
 
 // 256 weights from the block at b on.
@@ -295,11 +295,11 @@ INLINE void narrow_cols_512(struct layout layout, const struct product *p, int n
             float result = _mm512_reduce_add_ps(_mm512_fnmadd_ps(taken[c], _mm512_set1_ps(weight), sum));
             if (whole < x->n_in) {
                 struct unpacked rest;
-                float minus = 0;
+                struct narrow_sum more = {.products = vgf_zero(), .taken = vf_set1(0)};
                 int n = groups_at(layout, whole, x->n_in);
                 unpack(layout, block_at(layout, row, whole), n, &rest);
-                vgf acc = add_stretch(layout, &rest, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, vgf_zero(), &minus);
-                result += vgf_sum(acc) - minus;
+                add_stretch(layout, &rest, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, &more);
+                result += narrow_total(layout, &more);
             }
             p->out[(size_t)c * p->out_stride + (size_t)r] = result;
         }

@@ -134,8 +134,10 @@ INLINE int32_t vi_sum(vi x)
 }
 INLINE vf vf_load_u8(const uint8_t *p)
 {
-    vi x = {p[0], p[1], p[2], p[3]};
-    return vi_to_vf(x);
+    typedef uint8_t u8x4 __attribute__((vector_size(4)));
+    u8x4 x;
+    memcpy(&x, p, sizeof x);
+    return vi_to_vf(__builtin_convertvector(x, vi));
 }
 INLINE vu load_u16x4(const uint16_t *p)
 {
@@ -153,18 +155,29 @@ INLINE vf vf_load_bf16(const uint16_t *p)
 {
     return (vf)(load_u16x4(p) << 16);
 }
+INLINE vf vf_from_halves(vu halves)
+{
+    // The half's bits in a float's places, times 2^112: exact for normal and denormal halves. Infinity and NaN are put right.
+    vu magnitude = (halves & 0x7fffu) << 13;
+    vu special = (vu)(magnitude >= 0x0f800000u) & 0x7f800000u;
+    vu value = (vu)((vf)magnitude * vf_set1(0x1p112f)) | special;
+    return (vf)(value | (halves & 0x8000u) << 16);
+}
 INLINE vf vf_load_f16(const uint16_t *p)
 {
 #if defined(__ARM_NEON)
     return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 #else
-    // The half's bits in a float's places, times 2^112: exact for normal and denormal halves. Infinity and NaN are put right.
-    vu half = load_u16x4(p);
-    vu magnitude = (half & 0x7fffu) << 13;
-    vu special = (vu)(magnitude >= 0x0f800000u) & 0x7f800000u;
-    vu value = (vu)((vf)magnitude * vf_set1(0x1p112f)) | special;
-    return (vf)(value | (half & 0x8000u) << 16);
+    return vf_from_halves(load_u16x4(p));
 #endif
+}
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+INLINE void store_halves(float *p, u16x8 halves, float sign) // eight floats, times sign
+{
+    vu low = __builtin_convertvector(__builtin_shufflevector(halves, halves, 0, 1, 2, 3), vu);
+    vu high = __builtin_convertvector(__builtin_shufflevector(halves, halves, 4, 5, 6, 7), vu);
+    vf_store(p, vf_from_halves(low) * vf_set1(sign));
+    vf_store(p + 4, vf_from_halves(high) * vf_set1(sign));
 }
 
 INLINE b16 b16_load(const void *p)

@@ -125,6 +125,12 @@ INLINE vf vf_load_bf16(const uint16_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)), 16));
 }
 
+typedef uint16_t u16x8 __attribute__((vector_size(16)));
+INLINE void store_halves(float *p, u16x8 halves, float sign)
+{
+    _mm256_storeu_ps(p, _mm256_mul_ps(_mm256_cvtph_ps((__m128i)halves), _mm256_set1_ps(sign)));
+}
+
 INLINE b32 b32_load(const void *p)
 {
     return (b32)_mm256_loadu_si256(p);
