@@ -122,7 +122,7 @@ int wasm_chat_next(struct carat_session *session)
     return status;
 }
 
-// request: a chat request (terminated JSON) whose sampling and limits count; its messages are not looked at.
+// text: a chat request (JSON) whose sampling and limits count, and with_special beside them; its messages are not looked at.
 EXPORT(wasm_generate_begin)
 int wasm_generate_begin(
     struct carat_session *session, const int32_t *ids, int n, const char *text, const struct carat_media *media, int n_media);
@@ -134,6 +134,7 @@ int wasm_generate_begin(
     struct request request;
     if (!request_parse(text, &defaults, &request, &error))
         return 0;
+    json_get_bool(json_root(request.document), "with_special", &request.generate.with_special);
     bool ok = carat_generate_begin(session, ids, n, media, n_media, &request.generate, &error);
     request_free(&request);
     return ok;

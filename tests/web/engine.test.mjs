@@ -188,6 +188,22 @@ test('the same seed gives the same text, logprobs are logarithms of probabilitie
         }
     }));
 
+test('generate gives logprobs and the text of markers when asked', () =>
+    withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
+        const marker = (await carat.tokenize('<|turn>', { parseSpecial: true }))[0];
+        const options = { temperature: 0, max_tokens: 1, ignore_eos: true, logit_bias: { [marker]: 100 }, logprobs: 2 };
+        const token = async (more) => {
+            for await (const event of carat.generate([2, 9], { ...options, ...more })) if (event.kind === 'token') return event;
+            return undefined;
+        };
+        const plain = await token({}),
+            special = await token({ with_special: true });
+        assert.equal(plain.id, marker);
+        assert.equal(plain.text, '');
+        assert.equal(special.text, '<|turn>');
+        assert.equal(JSON.parse(special.logprobs)[0].top_logprobs.length, 2);
+    }));
+
 test('an abort ends a stream early and the model goes on working', () =>
     withModel('tiny-e2b.Q8_0', { backend: 'cpu' }, async (carat) => {
         const request = {
@@ -220,6 +236,7 @@ test('wrong requests are refused by name', () =>
         await refuses({ messages: [] }, /messages/);
         await refuses({ messages, temperature: 'hot' }, /temperature/);
         await refuses({ messages, n: 2 }, /'n'/);
+        await refuses({ messages: [{ role: 'user', content: [{ type: 'smell' }] }] }, /smell/);
         await refuses({ messages, response_format: { type: 'json_object' } }, /response_format/);
     }));
 

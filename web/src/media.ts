@@ -45,8 +45,10 @@ async function decode(part: ContentPart): Promise<Media | undefined> {
             return part.audio instanceof Float32Array
                 ? { kind: 'audio', samples: part.audio }
                 : decodeSound((await bytesOf(part.audio))!);
-        default:
+        case 'text':
             return undefined;
+        default:
+            throw makeError('bad_argument', `a message cannot hold a part of type '${String((part as { type: unknown }).type)}'`);
     }
 }
 

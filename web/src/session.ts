@@ -69,7 +69,9 @@ export class EngineSession {
     ): AsyncGenerator<EngineEvent> {
         const { wasm } = this.engine;
         const words = new Uint8Array(Int32Array.from(ids).buffer);
-        const request = JSON.stringify({ ...options, messages: [{ role: 'user', content: '' }] });
+        const { logprobs, ...rest } = options;
+        const wanted = logprobs === undefined ? {} : { logprobs: true, top_logprobs: logprobs };
+        const request = JSON.stringify({ ...rest, ...wanted, messages: [{ role: 'user', content: '' }] });
         return this.withMedia(media, signal, (stored) =>
             this.run(
                 () =>
