@@ -172,7 +172,9 @@ export class EngineSession {
         const [kind, id, text, nText, toolName, logprobs, done, total, finish, nPrompt, nCached, nGenerated, ids, nIds] =
             new Int32Array(wasm.u8.slice(p, p + 56).buffer);
         const body = () => wasm.textOf(text!, nText!);
-        const more = logprobs !== 0 ? { logprobs: wasm.text(logprobs!) } : {};
+        // Always a list, whether the library gives one entry or several.
+        const entries = (list: string) => (list.startsWith('[') ? list : `[${list}]`);
+        const more = logprobs !== 0 ? { logprobs: entries(wasm.text(logprobs!)) } : {};
         switch (kind as Kind) {
             case Kind.Encoding:
                 return { kind: 'encoding', done: done!, total: total! };
