@@ -51,6 +51,8 @@ static struct encoder *encoder_new(struct carat_model *model, enum tower_kind ki
 
 static bool take_rows(struct encoder *encoder, int32_t n_rows, struct carat_error *err)
 {
+    if (n_rows < 1)
+        return fail(err, CARAT_BAD_ARGUMENT, "this gives no soft token: the sound is too short");
     encoder->n_rows = n_rows;
     encoder->rows = calloc((size_t)n_rows * (size_t)encoder_width(encoder), sizeof *encoder->rows);
     return encoder->rows != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d soft tokens", n_rows);
