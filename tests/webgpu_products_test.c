@@ -438,6 +438,29 @@ static void the_chosen_experts_add_up(void **state)
         free_weight(gpu, all[i]);
 }
 
+// Phones and browsers grant no more than WebGPU's defaults: 16 KiB of workgroup memory, bindings of 128 MiB, no subgroups.
+static void the_default_limits_suffice(void **state)
+{
+    struct ops *usual = gpu;
+    setenv("CARAT_GPU_LIMITS", "default", 1);
+    gpu = open_gpu(NULL);
+    unsetenv("CARAT_GPU_LIMITS");
+    long_rows_multiply(state);
+    struct stream_case c = {1, 1536, true, true, true, true};
+    struct twin_stream s = make_stream(&c);
+    struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q4_K, 1536, 40, 1);
+    struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
+    struct twin out = make_twin(gpu, ref, 1, 40, 0);
+    gpu->norm_gated(gpu, &s.gpu, &s.norm.gpu, &on_gpu, &on_gpu, ACTIVATION_GELU_TANH, out.gpu);
+    ref->norm_gated(ref, &s.ref, &s.norm.ref, &on_ref, &on_ref, ACTIVATION_GELU_TANH, out.ref);
+    assert_close(gpu, ref, &out, "%s", "a row of 1536");
+    free_twin(gpu, ref, &out);
+    free_weight(gpu, &w);
+    free_stream(&s);
+    gpu->free(gpu);
+    gpu = usual;
+}
+
 static void the_device_passes_its_self_test(void **state)
 {
     (void)state;
@@ -450,6 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_passes_its_self_test),
+        cmocka_unit_test(the_default_limits_suffice),
         cmocka_unit_test(every_type_multiplies_one_row),
         cmocka_unit_test(every_type_multiplies_many_rows),
         cmocka_unit_test(odd_shapes_multiply),

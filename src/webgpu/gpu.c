@@ -308,6 +308,10 @@ void gpu_submit(struct gpu *gpu)
     gpu->n_queued = 0;
     if (commands == NULL)
         return;
+    if (gpu->lost) { // wgpu-native would end the process
+        wgpuCommandBufferRelease(commands);
+        return;
+    }
 #ifdef __wasm__
     wgpuQueueSubmit(gpu->queue, 1, &commands);
 #else

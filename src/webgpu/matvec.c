@@ -193,7 +193,8 @@ void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct
 bool can_fuse(const struct webgpu *gpu, const struct stream *stream, const struct linear *const *parts, int n_parts)
 {
     int32_t d = stream->x.n_cols;
-    uint64_t bytes = ((uint64_t)d + 64 * 32) * 4 * 17 / 16 + 16 + 256 * 2 * 4 + 256 * 4;
+    // Whole units for up to 32 lanes with their padding, the sums of 256 invocations, and room for reductions.
+    uint64_t bytes = ((uint64_t)d + 1023) / 1024 * 1024 * 4 * 17 / 16 + 16 + 256 * 2 * 4 + 256 * 4;
     bool fuses = stream->x.n_rows == 1 && d % 32 == 0 && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes && n_parts <= 3 &&
                  (stream->spare.buffer != NULL || stream->term.buffer == NULL);
     for (int k = 0; k < n_parts; k++)
