@@ -17,7 +17,6 @@ enum { TILE_ROWS_OF_MODEL = 1280 }; // half of the largest picture of the usual 
 // --- threads ---
 
 struct running {
-    struct cpu_tower *tower;
     tower_work *work;
     const void *job;
     size_t n_items, thread_bytes;
@@ -37,8 +36,7 @@ static void run_items(void *context, int index, int n_threads)
 void cpu_tower_run(
     struct cpu_tower *tower, tower_work *work, const void *job, size_t n_items, unsigned char *rooms, size_t thread_bytes)
 {
-    struct running running = {
-        .tower = tower, .work = work, .job = job, .n_items = n_items, .thread_bytes = thread_bytes, .rooms = rooms};
+    struct running running = {.work = work, .job = job, .n_items = n_items, .thread_bytes = thread_bytes, .rooms = rooms};
     threads_run(tower->cpu->threads, run_items, &running);
 }
 
@@ -197,7 +195,7 @@ struct row_job {
     float *x, *out;
     const float *term, *term_norm, *norm, *bias;
     float factor, scale, eps;
-    bool weightless, sums_only;
+    bool sums_only;
 };
 
 static void norm_row(const struct row_job *job, int32_t i)

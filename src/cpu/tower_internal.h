@@ -32,7 +32,7 @@ typedef void tower_work(const void *job, size_t item, void *room);
 void cpu_tower_run(
     struct cpu_tower *tower, tower_work *work, const void *job, size_t n_items, unsigned char *rooms, size_t thread_bytes);
 
-// The same for rows, in stretches; needs no room.
+// Rounded up so that the next room begins at a cache line.
 static inline size_t cpu_tower_aligned(size_t n_bytes)
 {
     return (n_bytes + 63) / 64 * 64;
