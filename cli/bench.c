@@ -176,7 +176,7 @@ static bool measure(
     struct carat_session *session = NULL;
     bool ok = ids != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d token ids", n_ids);
     ok = ok && carat_session_new(bench->model, &bench->session_options, &session, err);
-    if (ok)
+    if (ok && ids != NULL)
         fill_ids(ids, n_ids, bench->info.n_vocab);
     for (int i = -1; ok && i < bench->repetitions; i++) {
         struct carat_usage usage;

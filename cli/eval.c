@@ -122,7 +122,7 @@ static bool begin_item(struct eval *eval, struct item *item, struct carat_error 
     }
     json_write_literal(&request, "\"messages\":");
     bool ok = messages != NULL || fail(err, CARAT_BAD_FILE, "an item has no messages");
-    ok = ok && write_value(&request, messages, item, (int32_t)budget, err);
+    ok = ok && messages != NULL && write_value(&request, messages, item, (int32_t)budget, err);
     json_write_literal(&request, "}");
     ok = ok && (!request.failed || fail(err, CARAT_NO_MEMORY, "no memory for an item"));
     // Every item is answered from nothing, as the expected replies were.
@@ -315,7 +315,8 @@ static bool take_item(struct eval *eval, struct json_document *document, const c
 static bool take_expected(struct eval *eval, struct json_document *document, const char *folder, struct carat_error *err)
 {
     (void)folder;
-    struct json_document **grown = realloc(eval->expected, (eval->n_expected + 1) * sizeof(struct json_document *));
+    struct json_document **grown =
+        (struct json_document **)realloc((void *)eval->expected, (eval->n_expected + 1) * sizeof(struct json_document *));
     if (grown == NULL) {
         json_free(document);
         return fail(err, CARAT_NO_MEMORY, "no memory for the expected replies");
@@ -354,7 +355,7 @@ static bool run_suite(struct eval *eval, struct carat_error *err)
         free(entries[i]);
     }
     if (n >= 0)
-        free(entries);
+        free((void *)entries);
     hide_progress();
     return ok;
 }
@@ -447,6 +448,6 @@ int command_eval(int argc, char **argv)
     carat_model_free(eval.model);
     for (size_t i = 0; i < eval.n_expected; i++)
         json_free(eval.expected[i]);
-    free(eval.expected);
+    free((void *)eval.expected);
     return ok ? 0 : 1;
 }

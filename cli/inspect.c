@@ -72,6 +72,8 @@ static void measure(struct inspect *in)
         return;
     if (in->kv.n_context > in->text->config.n_positions)
         in->kv.n_context = in->text->config.n_positions;
+    if (in->kv.max_batch > in->kv.n_context)
+        in->kv.max_batch = in->kv.n_context; // as a session does
     struct text_options options = {.max_batch = in->kv.max_batch, .max_logits = 1};
     in->memory = model_memory(&in->plan, in->text, &options, &in->kv);
     in->memory.weights[PLAN_TOWERS] += in->tower_bytes;

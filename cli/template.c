@@ -38,16 +38,29 @@ static bool is_large(const char *model, bool *large, struct carat_error *err)
     return ok;
 }
 
+// An optional switch of the request; false with err when it is no switch.
+static bool read_switch(const struct json_value *request, const char *name, bool *out, struct carat_error *err)
+{
+    const struct json_value *value = json_get(request, name);
+    return value == NULL || value->type == JSON_NULL || json_get_bool(request, name, out) ||
+           fail(err, CARAT_BAD_ARGUMENT, "'%s' must be true, false or null", name);
+}
+
+static bool read_switches(const struct json_value *request, struct chat_options *options, struct carat_error *err)
+{
+    return read_switch(request, "enable_thinking", &options->enable_thinking, err) &&
+           read_switch(request, "preserve_thinking", &options->preserve_thinking, err) &&
+           read_switch(request, "add_generation_prompt", &options->add_generation_prompt, err) &&
+           read_switch(request, "continue_final_message", &options->continue_last, err);
+}
+
 static bool print_prompt(const struct json_value *request, bool large, bool as_json, struct carat_error *err)
 {
     struct chat chat = {.tools = json_get(request, "tools")};
     struct chat_options options = {.large = large};
     struct chat_prompt prompt = {0};
-    json_get_bool(request, "enable_thinking", &options.enable_thinking);
-    json_get_bool(request, "preserve_thinking", &options.preserve_thinking);
-    json_get_bool(request, "add_generation_prompt", &options.add_generation_prompt);
-    json_get_bool(request, "continue_final_message", &options.continue_last);
-    bool ok = chat_add_json(&chat, json_get(request, "messages"), false, err) && chat_render(&chat, &options, &prompt, err);
+    bool ok = read_switches(request, &options, err) && chat_add_json(&chat, json_get(request, "messages"), false, err) &&
+              chat_render(&chat, &options, &prompt, err);
     struct text_view text = text_whole(&prompt.text);
     struct json_writer json = {0};
     if (ok && as_json) {

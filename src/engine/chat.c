@@ -161,10 +161,11 @@ static bool begin(struct carat_session *session, struct chat_run *run, const str
             .thinking = run->request.think, .in_thought = in_thought, .tools = run->request.chat.tools};
         run->reply = reply_new(session->model->tok, &options, on_reply, run, err);
         session->chat_media = calloc(n_places + 1, sizeof *session->chat_media);
-        ok = run->reply != NULL &&
-             (session->chat_media != NULL || fail(err, CARAT_NO_MEMORY, "no memory for the list of images and sounds"));
+        ok = run->reply != NULL;
+        if (ok && session->chat_media == NULL)
+            ok = fail(err, CARAT_NO_MEMORY, "no memory for the list of images and sounds");
     }
-    ok = ok && order_media(places, n_places, media, n_media, session->chat_media, err) &&
+    ok = ok && session->chat_media != NULL && order_media(places, n_places, media, n_media, session->chat_media, err) &&
          carat_generate_begin(
              session, ids.ids, (int32_t)ids.n, session->chat_media, (int32_t)n_places, &run->request.generate, err);
     token_list_free(&ids);

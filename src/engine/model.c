@@ -174,7 +174,7 @@ void carat_model_free(struct carat_model *model)
     if (model == NULL)
         return;
     carat_adapters_clear(model);
-    free(model->adapters);
+    free((void *)model->adapters);
     text_context_free(model->context);
     towers_free(model->towers);
     if (model->ops != NULL) {
@@ -233,7 +233,8 @@ bool carat_model_open(
     struct gguf_file *file;
     struct gguf_file *projector;
     *model = NULL;
-    if (!open_files(name, loading.options, &file, &projector, err) || !model_begin(file, projector, options, model, err))
+    if (!open_files(name, loading.options, &file, &projector, err) || !model_begin(file, projector, options, model, err) ||
+        *model == NULL)
         return false;
     if (plan_load(&(*model)->plan, (*model)->ops, report_loading, &loading, err) && model_ready(*model, err))
         return true;
@@ -249,7 +250,7 @@ bool carat_model_open(
 
 bool model_attach(struct carat_model *model, struct adapter *adapter, float scale, struct carat_error *err)
 {
-    struct adapter **grown = realloc(model->adapters, (size_t)(model->n_adapters + 1) * sizeof *grown);
+    struct adapter **grown = (struct adapter **)realloc((void *)model->adapters, (size_t)(model->n_adapters + 1) * sizeof *grown);
     if (grown == NULL) {
         adapter_free(adapter);
         return fail(err, CARAT_NO_MEMORY, "no memory for the list of adapters");
