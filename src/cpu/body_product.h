@@ -76,19 +76,18 @@ INLINE void narrow_cols(struct layout layout, const struct product *p, int n_col
 
 INLINE void narrow(struct layout layout, const struct product *p)
 {
-    switch (p->n_cols) {
-    case 1:
-        narrow_cols(layout, p, 1);
-        break;
-    case 2:
-        narrow_cols(layout, p, 2);
-        break;
-    case 3:
-        narrow_cols(layout, p, 3);
-        break;
-    default:
-        narrow_cols(layout, p, 4);
-        break;
+    struct product part = *p;
+    while (part.n_cols > 0) {
+        int n_cols = part.n_cols >= 4 ? 4 : part.n_cols >= 2 ? 2 : 1;
+        if (n_cols == 4)
+            narrow_cols(layout, &part, 4);
+        else if (n_cols == 2)
+            narrow_cols(layout, &part, 2);
+        else
+            narrow_cols(layout, &part, 1);
+        part.first_col += n_cols;
+        part.n_cols -= n_cols;
+        part.out += (size_t)n_cols * part.out_stride;
     }
 }
 
@@ -102,6 +101,12 @@ struct panel {
     _Alignas(64) uint8_t u[PANEL_GROUPS][8][PANEL_ROWS][4];
     _Alignas(64) float s[2 * PANEL_GROUPS][PANEL_ROWS];
     _Alignas(64) float m[2 * PANEL_GROUPS][PANEL_ROWS];
+};
+
+// Where a panel lies in its weight.
+struct place {
+    int32_t first_row, n_rows, first_k;
+    int n_groups; // of 32
 };
 
 INLINE void pack_row(
@@ -178,52 +183,63 @@ INLINE void tile(struct layout layout, const struct panel *panel, const struct a
     }
 }
 
-INLINE void tile_of(struct layout layout, const struct panel *panel, const struct activations *x, size_t col, size_t first_group,
-    int n_groups, int n_cols, bool add, float *out, size_t stride)
+// n_cols columns (a constant <= TILE_COLS) times one panel. The last rows of a weight may fill only a part of it; they go through
+// a buffer.
+INLINE void panel_times_tile(struct layout layout, const struct product *p, const struct panel *panel, const struct place *place,
+    int32_t first_col, int n_cols)
 {
-    switch (n_cols) {
-    case 1:
-        tile(layout, panel, x, col, first_group, n_groups, 1, add, out, stride);
-        break;
-    case 2:
-        tile(layout, panel, x, col, first_group, n_groups, 2, add, out, stride);
-        break;
-    case 3:
-        tile(layout, panel, x, col, first_group, n_groups, 3, add, out, stride);
-        break;
-    case 4:
-        tile(layout, panel, x, col, first_group, n_groups, 4, add, out, stride);
-        break;
-    case 5:
-        tile(layout, panel, x, col, first_group, n_groups, 5, add, out, stride);
-        break;
-    default:
-        tile(layout, panel, x, col, first_group, n_groups, TILE_COLS, add, out, stride);
-        break;
+    float buffer[TILE_COLS * PANEL_ROWS];
+    float *out = p->out + (size_t)first_col * p->out_stride + (size_t)place->first_row;
+    size_t col = (size_t)(p->first_col + first_col), group = (size_t)place->first_k / 32;
+    bool add = place->first_k > 0;
+    if (place->n_rows == PANEL_ROWS) {
+        tile(layout, panel, p->x, col, group, place->n_groups, n_cols, add, out, p->out_stride);
+        return;
+    }
+    tile(layout, panel, p->x, col, group, place->n_groups, n_cols, false, buffer, PANEL_ROWS);
+    for (int i = 0; i < n_cols; i++) {
+        for (int32_t r = 0; r < place->n_rows; r++) {
+            float *value = out + (size_t)i * p->out_stride + (size_t)r;
+            *value = (add ? *value : 0) + buffer[i * PANEL_ROWS + r];
+        }
     }
 }
 
-// All columns times one panel. The last rows of a weight may fill only a part of it; they go through a buffer.
-INLINE void panel_times_cols(struct layout layout, const struct product *p, const struct panel *panel, int32_t first_row,
-    int32_t n_rows, int32_t first_k, int n_groups)
+INLINE void panel_times_cols(struct layout layout, const struct product *p, const struct panel *panel, const struct place *place)
 {
-    float buffer[TILE_COLS * PANEL_ROWS];
-    for (int32_t c = 0; c < p->n_cols; c += TILE_COLS) {
-        int n_cols = p->n_cols - c < TILE_COLS ? p->n_cols - c : TILE_COLS;
-        float *out = p->out + (size_t)c * p->out_stride + (size_t)first_row;
-        size_t col = (size_t)(p->first_col + c), group = (size_t)first_k / 32;
-        if (n_rows == PANEL_ROWS) {
-            tile_of(layout, panel, p->x, col, group, n_groups, n_cols, first_k > 0, out, p->out_stride);
-            continue;
-        }
-        tile_of(layout, panel, p->x, col, group, n_groups, n_cols, false, buffer, PANEL_ROWS);
-        for (int i = 0; i < n_cols; i++) {
-            for (int32_t r = 0; r < n_rows; r++) {
-                float *value = out + (size_t)i * p->out_stride + (size_t)r;
-                *value = (first_k > 0 ? *value : 0) + buffer[i * PANEL_ROWS + r];
-            }
-        }
+    int32_t c = 0;
+    for (; c + TILE_COLS <= p->n_cols; c += TILE_COLS)
+        panel_times_tile(layout, p, panel, place, c, TILE_COLS);
+    for (; c + 2 <= p->n_cols; c += 2)
+        panel_times_tile(layout, p, panel, place, c, 2);
+    if (c < p->n_cols)
+        panel_times_tile(layout, p, panel, place, c, 1);
+}
+
+// What a tile does depends on few properties of the type. Each combination is compiled once, not once per type.
+typedef void panel_function(const struct product *p, const struct panel *panel, const struct place *place, int zero);
+
+#define DEFINE_PANEL(NAME, BY_16, HAS_MIN, IS_SIGNED)                                                                            \
+    __attribute__((noinline, unused)) static void NAME(                                                                          \
+        const struct product *p, const struct panel *panel, const struct place *place, int zero)                                 \
+    {                                                                                                                            \
+        panel_times_cols(                                                                                                        \
+            (struct layout){.by_16 = BY_16, .has_min = HAS_MIN, .is_signed = IS_SIGNED, .zero = zero}, p, panel, place);         \
     }
+DEFINE_PANEL(panel_32, false, false, false)
+DEFINE_PANEL(panel_32_min, false, true, false)
+DEFINE_PANEL(panel_16, true, false, false)
+DEFINE_PANEL(panel_16_min, true, true, false)
+DEFINE_PANEL(panel_signed, false, false, true)
+#undef DEFINE_PANEL
+
+INLINE panel_function *panel_for(struct layout layout)
+{
+    if (layout.is_signed && SIGNED_BIAS == 0)
+        return panel_signed;
+    if (layout.by_16)
+        return layout.has_min ? panel_16_min : panel_16;
+    return layout.has_min ? panel_32_min : panel_32;
 }
 
 INLINE void wide(struct layout layout, const struct product *p)
@@ -240,7 +256,8 @@ INLINE void wide(struct layout layout, const struct product *p)
             }
             for (int32_t i = 0; i < n_rows; i++)
                 pack_row(layout, p->rows + (size_t)(r + i) * p->row_bytes, k, n_k, n_in, i, panel);
-            panel_times_cols(layout, p, panel, r, n_rows, k, n_k / 32);
+            struct place place = {.first_row = r, .n_rows = n_rows, .first_k = k, .n_groups = n_k / 32};
+            panel_for(layout)(p, panel, &place, layout.zero);
         }
     }
 }

@@ -6,6 +6,9 @@
 #ifndef CARAT_CPU_BODY_UNPACK_H
 #define CARAT_CPU_BODY_UNPACK_H
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 #include <string.h>
 
 #include "base/number.h"

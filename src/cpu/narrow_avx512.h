@@ -308,19 +308,18 @@ INLINE void narrow_cols_512(struct layout layout, const struct product *p, int n
 
 INLINE void narrow_512(struct layout layout, const struct product *p)
 {
-    switch (p->n_cols) {
-    case 1:
-        narrow_cols_512(layout, p, 1);
-        break;
-    case 2:
-        narrow_cols_512(layout, p, 2);
-        break;
-    case 3:
-        narrow_cols_512(layout, p, 3);
-        break;
-    default:
-        narrow_cols_512(layout, p, 4);
-        break;
+    struct product part = *p;
+    while (part.n_cols > 0) {
+        int n_cols = part.n_cols >= 4 ? 4 : part.n_cols >= 2 ? 2 : 1;
+        if (n_cols == 4)
+            narrow_cols_512(layout, &part, 4);
+        else if (n_cols == 2)
+            narrow_cols_512(layout, &part, 2);
+        else
+            narrow_cols_512(layout, &part, 1);
+        part.first_col += n_cols;
+        part.n_cols -= n_cols;
+        part.out += (size_t)n_cols * part.out_stride;
     }
 }
 
