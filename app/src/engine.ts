@@ -2,6 +2,7 @@
 
 import { computed, signal } from '@preact/signals';
 import { Carat, CaratError, type LoadOptions, type LoadProgress, type ModelInfo, type ModelSource } from 'carat-web';
+import { keep, readKept } from './kept';
 import { say } from './notice';
 import { defaults, settings } from './settings';
 
@@ -35,20 +36,9 @@ const lastKey = 'carat.model', loadingKey = 'carat.loading';
 
 function readLast(): Named | undefined {
     try {
-        return JSON.parse(localStorage.getItem(lastKey) ?? 'null') as Named | null ?? undefined;
+        return JSON.parse(readKept(lastKey) ?? 'null') as Named | null ?? undefined;
     } catch {
         return undefined;
-    }
-}
-
-function keep(key: string, value: string | undefined): void {
-    try {
-        if (value === undefined)
-            localStorage.removeItem(key);
-        else
-            localStorage.setItem(key, value);
-    } catch {
-        // Without storage the user chooses again.
     }
 }
 
@@ -64,7 +54,7 @@ function remember(model: Named): void {
 // Loads what was loaded before the page was closed, if it is on this device. Not after a load that the page did not survive.
 export function resumeLast(): void {
     const model = last.value;
-    const crashed = localStorage.getItem(loadingKey) !== null;
+    const crashed = readKept(loadingKey) !== undefined;
     keep(loadingKey, undefined);
     if (model === undefined || !settings.value.loadAtStart || typeof model.source === 'string')
         return;

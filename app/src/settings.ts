@@ -1,6 +1,7 @@
 // settings.ts: what the user chose, kept in this browser.
 
 import { effect, signal } from '@preact/signals';
+import { keep, readKept } from './kept';
 
 export interface Settings {
     theme: 'system' | 'light' | 'dark';
@@ -31,7 +32,7 @@ const key = 'carat.settings';
 
 function read(): Settings {
     try {
-        return { ...defaults, ...JSON.parse(localStorage.getItem(key) ?? '{}') as Partial<Settings> };
+        return { ...defaults, ...JSON.parse(readKept(key) ?? '{}') as Partial<Settings> };
     } catch {
         return defaults;
     }
@@ -46,9 +47,5 @@ export function change(changes: Partial<Settings>): void {
 effect(() => {
     const value = settings.value;
     document.documentElement.dataset['theme'] = value.theme;
-    try {
-        localStorage.setItem(key, JSON.stringify(value));
-    } catch {
-        // Without storage the settings live as long as the page.
-    }
+    keep(key, JSON.stringify(value));
 });

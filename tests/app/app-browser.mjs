@@ -9,7 +9,7 @@ export const appFolder = process.env.CARAT_APP ?? path.join(repository, 'app/dis
 export const fixtureModels = path.join(repository, 'build/fixtures/models');
 
 const flags = ['--no-sandbox', '--ignore-gpu-blocklist', '--disable-quic', '--no-first-run', '--disable-background-networking',
-    '--disable-component-update', '--disable-sync'];
+    '--disable-component-update', '--disable-sync', '--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
 const gpuFlags = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--enable-features=Vulkan,WebGPUService'];
 
 export function launch({ gpu = false } = {}) {

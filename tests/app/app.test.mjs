@@ -97,9 +97,9 @@ async function goOn(page) {
 }
 
 // A model of random weights goes on until it is stopped.
-async function useEndlessModel(page) {
+async function useEndlessModel(page, name = 'tiny-26b.Q4_K_M.gguf') {
     await page.goto(`${server.url}/#models`);
-    await page.locator('.model', { hasText: 'tiny-26b.Q4_K_M.gguf' }).getByRole('button', { name: 'Use from the server' }).click();
+    await page.locator('.model', { hasText: name }).getByRole('button', { name: 'Use from the server' }).click();
     await ready(page);
     await page.getByLabel('Message', { exact: true }).waitFor();
 }
@@ -210,6 +210,17 @@ visiting('the demo model answers about a picture, which is kept with the convers
     assert.equal(await picture.evaluate((img) => img.decode().then(() => img.naturalWidth)), 96);
 });
 
+visiting('a recording of the microphone can be sent and is answered', { permissions: ['microphone'] }, async (page) => {
+    await loadDemo(page);
+    await page.getByRole('button', { name: 'Record' }).click();
+    await page.getByRole('button', { name: 'Stop recording' }).waitFor();
+    await page.waitForTimeout(1500); // the browser's false microphone beeps
+    await page.getByRole('button', { name: 'Stop recording' }).click();
+    await page.getByLabel('Attachments').getByText('Recording').waitFor();
+    assert.notEqual(await ask(page, 'What do you hear?'), '');
+    assert.equal(await notice(page).count(), 0);
+});
+
 visiting('a model for text refuses a picture politely and goes on answering', {}, async (page) => {
     await page.goto(`${server.url}/#models`);
     await page.locator('.model', { hasText: 'tiny-e2b.Q4_K_M.gguf' }).getByRole('button', { name: 'Use from the server' }).click();
@@ -226,20 +237,23 @@ visiting('a model for text refuses a picture politely and goes on answering', {}
 
 visiting('a download can be paused, goes on from what is kept, and can be used and deleted', {}, async (page) => {
     const ranges = [];
-    let release;
-    const held = new Promise((resolve) => { release = resolve; });
-    let holding = true;
+    let release, arrive, holding = true;
+    const held = new Promise((resolve) => { release = resolve; }), arrived = new Promise((resolve) => { arrive = resolve; });
     await page.route(/\/api\/blob\/carat-demo\.gguf/, async (route) => { // the second part stays away for a while
         const start = Number(/bytes=(\d+)-/.exec(route.request().headers().range ?? '')?.[1] ?? 0);
         ranges.push(start);
         if (holding && start > 0)
             await held;
-        await route.continue().catch(() => undefined);
+        const response = await route.fetch().catch(() => undefined);
+        await route.fulfill({ response }).catch(() => undefined); // the page may not wait for it any more
+        if (/=0-8388607$/.test(route.request().headers().range))
+            arrive();
     });
     await page.goto(`${server.url}/#models`);
     const line = page.locator('.model', { hasText: 'carat-demo.gguf' });
     await line.getByRole('button', { name: 'Download' }).click();
-    await line.getByText(/8\.39 MB of/).waitFor();
+    await arrived;
+    await page.waitForTimeout(1000); // for the disk
     await line.getByRole('button', { name: 'Pause' }).click();
     await line.getByRole('button', { name: 'Resume' }).waitFor();
     assert.match(await line.innerText(), /8\.39 MB of 1\d\.\d MB/);
@@ -247,9 +261,9 @@ visiting('a download can be paused, goes on from what is kept, and can be used a
     release();
     ranges.length = 0;
     await line.getByRole('button', { name: 'Resume' }).click();
-    await line.getByRole('button', { name: 'Use' }).waitFor();
+    await line.getByRole('button', { name: 'Use', exact: true }).waitFor();
     assert.ok(ranges.filter((start) => start !== 0).length > 0 && ranges.filter((start) => start > 0).every((start) => start >= 8 << 20), `asked for ${ranges}`);
-    await line.getByRole('button', { name: 'Use' }).click();
+    await line.getByRole('button', { name: 'Use', exact: true }).click();
     await ready(page);
     assert.match(await ask(page, 'What colour is a ruby?'), /red/i);
     await page.goto(`${server.url}/#models`);
@@ -260,15 +274,55 @@ visiting('a download can be paused, goes on from what is kept, and can be used a
 });
 
 visiting('a model dropped on the page is copied into the browser', {}, async (page) => {
-    const file = [...fs.readFileSync(path.join(fixtureModels, 'micro-e2b.F16.gguf'))];
-    await page.evaluate((bytes) => {
+    const file = fs.readFileSync(path.join(fixtureModels, 'micro-31b.F16.gguf')).toString('base64');
+    await page.evaluate((text) => {
         const dataTransfer = new DataTransfer();
-        dataTransfer.items.add(new File([new Uint8Array(bytes)], 'dropped.gguf'));
+        dataTransfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], 'dropped.gguf'));
         document.body.dispatchEvent(new DragEvent('dragover', { dataTransfer, bubbles: true, cancelable: true }));
         document.body.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }));
     }, file);
     const line = page.locator('.model', { hasText: 'dropped.gguf' });
-    await line.getByRole('button', { name: 'Use' }).waitFor();
+    await line.getByRole('button', { name: 'Use', exact: true }).waitFor();
+});
+
+visiting('an adapter changes the answers until it is removed', { settings: { max_tokens: 12 } }, async (page) => {
+    const adapter = path.join(repository, 'build/fixtures/lora/lora-micro-e2b');
+    await page.goto(`${server.url}/#models`);
+    await page.locator('.model', { hasText: 'micro-e2b.F32.gguf' }).getByRole('button', { name: 'Use from the server' }).click();
+    await ready(page);
+    const plain = await ask(page, 'Talk');
+    const again = async () => {
+        await page.goto(`${server.url}/#chat`);
+        await page.getByRole('button', { name: 'Regenerate' }).click();
+        await answers(page).last().locator('.stats').waitFor();
+        return lastAnswer(page);
+    };
+    await page.goto(`${server.url}/#models`);
+    await page.getByLabel('Choose an adapter').setInputFiles([path.join(adapter, 'adapter_model.safetensors'), path.join(adapter, 'adapter_config.json')]);
+    await page.getByText(/changes [1-9]\d* weights/).waitFor();
+    assert.notEqual(await again(), plain);
+    await page.goto(`${server.url}/#models`);
+    await page.getByRole('button', { name: 'Remove all' }).click();
+    await page.getByText(/changes \d+ weights/).waitFor({ state: 'detached' });
+    assert.equal(await again(), plain);
+});
+
+visiting('the settings say what a context costs with the loaded model', {}, async (page) => {
+    await loadDemo(page);
+    await page.goto(`${server.url}/#settings`);
+    const cost = async () => {
+        const [, amount, unit, positions] = /takes ([\d.]+) (\w+) for (\d+) positions/.exec(await page.locator('#contextSize-hint').innerText());
+        return { bytes: Number(amount) * { kB: 1e3, MB: 1e6 }[unit], positions: Number(positions) };
+    };
+    const choose = async (n) => {
+        await page.getByLabel('Context').fill(String(n));
+        await page.keyboard.press('Tab');
+        return cost();
+    };
+    const small = await choose(512), large = await choose(2048), beyond = await choose(8192);
+    assert.deepEqual([small.positions, large.positions, beyond.positions], [512, 2048, 2048]);
+    assert.ok(large.bytes > small.bytes);
+    assert.equal(beyond.bytes, large.bytes);
 });
 
 // --- conversations ----------------------------------------------------------------------------------------------------------------
@@ -401,24 +455,19 @@ visiting('when the quota is exceeded the library says how much is missing, and t
 
 test('a lost graphics device is replaced and the answer goes on, with the conversation kept', async () => {
     const gpuBrowser = await launch({ gpu: true });
-    const t0 = Date.now(), tick = (n) => console.log(n, Date.now() - t0);
     const keepDevice = 'const request = GPUAdapter.prototype.requestDevice; GPUAdapter.prototype.requestDevice = async function (...a) { return self.lastDevice = await request.apply(this, a); };';
     const visitor = await visit(gpuBrowser, `${server.url}/`, { settings: { backend: 'webgpu' }, worker: keepDevice });
     const { page } = visitor;
     page.setDefaultTimeout(120_000);
     try {
         await page.getByText(/It computes correctly/).waitFor();
-        tick('selftest');
-        await useEndlessModel(page);
+        await useEndlessModel(page, 'micro-31b.F16.gguf');
         assert.match(await page.locator('.badge').innerText(), /GPU/);
-        tick('loaded');
         await goOn(page);
         const before = await lastAnswer(page);
-        tick('first');
         for (const worker of page.workers())
             await worker.evaluate(() => self.lastDevice?.destroy()).catch(() => undefined);
         await notice(page).getByText(/was lost, and the model was loaded again/).waitFor();
-        tick('back');
         await page.waitForFunction((n) => document.querySelector('.message.assistant .markdown').textContent.length > n, before.length + 5);
         assert.ok((await lastAnswer(page)).startsWith(before.slice(0, 10)));
         await page.keyboard.press('Escape');
@@ -427,6 +476,16 @@ test('a lost graphics device is replaced and the answer goes on, with the conver
         seen.push(...visitor.requests);
         await gpuBrowser.close();
     }
+});
+
+visiting('the benchmark measures reading and writing', {}, async (page) => {
+    await loadDemo(page);
+    await page.goto(`${server.url}/#bench`);
+    await page.getByRole('button', { name: 'Measure' }).click();
+    await page.getByText('tg64').waitFor();
+    const rates = await page.locator('tbody td:nth-child(2)').allInnerTexts();
+    assert.equal(rates.length, 3);
+    assert.ok(rates.every((text) => Number(/^[\d.]+/.exec(text)[0]) > 0), rates.join());
 });
 
 // --- everyone can use it ----------------------------------------------------------------------------------------------------------

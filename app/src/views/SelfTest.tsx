@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals';
 import { CaratError, selfTest, version } from 'carat-web';
 import { useEffect } from 'preact/hooks';
+import { keep, readKept } from '../kept';
 import { change } from '../settings';
 
 type Result = { state: 'running' } | { state: 'passed'; ms: number | undefined } | { state: 'failed'; message: string };
@@ -14,14 +15,14 @@ async function run(device: string): Promise<void> {
     const name = `${version} ${device}`;
     if (result.value !== undefined)
         return;
-    if (localStorage.getItem(key) === name) {
+    if (readKept(key) === name) {
         result.value = { state: 'passed', ms: undefined };
         return;
     }
     result.value = { state: 'running' };
     try {
         result.value = { state: 'passed', ms: (await selfTest()).ms };
-        localStorage.setItem(key, name);
+        keep(key, name);
     } catch (error) {
         result.value = { state: 'failed', message: error instanceof CaratError ? error.message : (error as Error).message };
         change({ backend: 'cpu' });

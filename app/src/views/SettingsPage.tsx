@@ -43,14 +43,15 @@ function Choice<K extends 'theme' | 'backend' | 'imageTokens'>({ name, label, op
 
 // What the keys and values of the chosen context take, for the loaded model.
 function contextCost(): string {
-    const info = modelInfo.value as { kvBytes?: { fixed: number; perPosition: number } } | undefined;
-    if (info?.kvBytes === undefined)
+    const info = modelInfo.value;
+    if (info === undefined)
         return '';
-    return ` It takes ${bytes(info.kvBytes.fixed + info.kvBytes.perPosition * settings.value.contextSize)} of memory.`;
+    const positions = Math.min(settings.value.contextSize, info.contextLength);
+    const limit = positions < settings.value.contextSize ? `, since this model was trained for ${info.contextLength}` : '';
+    return ` With this model it takes ${bytes(info.kvBytes.fixed + info.kvBytes.perPosition * positions)} for ${positions} positions${limit}.`;
 }
 
 export function SettingsPage() {
-    const limit = modelInfo.value?.contextLength;
     return (
         <section class="page" aria-labelledby="settings-title">
             <h1 id="settings-title">Settings</h1>
@@ -69,7 +70,7 @@ export function SettingsPage() {
             <Choice name="backend" label="Compute on" options={[['auto', 'Graphics device if there is one'], ['webgpu', 'Graphics device'], ['cpu', 'Processor']]} />
             <NumberField name="threads" label="Threads" hint="Of the processor; 0 for one per core." min={0} max={64} step={1} />
             <NumberField name="contextSize" label="Context" min={256} max={131072} step={256}
-                hint={`Positions the model can look back on.${limit !== undefined ? ` This model was trained for ${limit}.` : ''}${contextCost()}`} />
+                hint={`Positions (tokens) that the model can look back on.${contextCost()}`} />
             <Switch name="loadAtStart" label="Load at start" hint="The model that was used last, if it is kept on this device." />
             <p class="actions"><button type="button" disabled={engine.value.kind !== 'ready'} onClick={() => void reload()}>Load again</button> <span class="hint">makes device, threads and context take effect.</span></p>
             <h2>Appearance</h2>
