@@ -27,6 +27,16 @@ self.addEventListener('fetch', (event) => {
     const own = url.origin === location.origin && request.method === 'GET' && !request.headers.has('range');
     if (!own || /\/(api|v1)\//.test(url.pathname) || url.pathname.endsWith('.gguf'))
         return;
-    event.respondWith(caches.open(cacheName).then(async (cache) =>
-        await cache.match(request, { ignoreSearch: true }) ?? (request.mode === 'navigate' ? await cache.match('./') : undefined) ?? fetch(request)));
+    event.respondWith(caches.open(cacheName).then(async (cache) => {
+        const kept = await cache.match(request, { ignoreSearch: true }) ?? (request.mode === 'navigate' ? await cache.match('./') : undefined);
+        return kept === undefined ? fetch(request) : isolated(kept);
+    }));
 });
+
+// Threads need these headers, and plain file servers don't send them.
+function isolated(response) {
+    const headers = new Headers(response.headers);
+    headers.set('Cross-Origin-Opener-Policy', 'same-origin');
+    headers.set('Cross-Origin-Embedder-Policy', 'require-corp');
+    return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}

@@ -14,7 +14,8 @@ export type EngineState =
 
 export interface Adapter { name: string; weights: number }
 
-export interface Named { name: string; source: ModelSource }
+export type Source = ModelSource | ModelSource[]; // a list: the parts of a split file
+export interface Named { name: string; source: Source; projector?: ModelSource | undefined } // projector: a file with the towers
 
 export const engine = signal<EngineState>({ kind: 'empty' });
 export const adapters = signal<Adapter[]>([]);
@@ -47,8 +48,12 @@ export const last = signal<Named | undefined>(readLast());
 // A file lasts as long as the page; an address or a key of the store can be opened again later.
 function remember(model: Named): void {
     last.value = model;
-    const lasting = typeof model.source === 'string' || (typeof model.source === 'object' && 'store' in model.source);
-    keep(lastKey, lasting ? JSON.stringify(model) : undefined);
+    const lasts = (source: Source) => typeof source === 'string' || isKept(source);
+    keep(lastKey, lasts(model.source) && (model.projector === undefined || lasts(model.projector)) ? JSON.stringify(model) : undefined);
+}
+
+function isKept(source: Source): boolean {
+    return typeof source === 'object' && 'store' in source;
 }
 
 // Loads what was loaded before the page was closed, if it is on this device. Not after a load that the page did not survive.
@@ -56,25 +61,25 @@ export function resumeLast(): void {
     const model = last.value;
     const crashed = readKept(loadingKey) !== undefined;
     keep(loadingKey, undefined);
-    if (model === undefined || !settings.value.loadAtStart || typeof model.source === 'string')
+    if (model === undefined || !settings.value.loadAtStart || !isKept(model.source) || (model.projector !== undefined && !isKept(model.projector)))
         return;
     if (crashed)
         say(`The page was closed while ${model.name} was loading. Perhaps it is too large for this device.`);
     else
-        void loadModel(model.name, model.source);
+        void loadModel(model.name, model.source, model.projector);
 }
 
 // --- loading ----------------------------------------------------------------------------------------------------------------------
 
 // Loads a model in the place of the one there is. Resolves to true when it is ready.
-export async function loadModel(name: string, source: ModelSource): Promise<boolean> {
+export async function loadModel(name: string, source: Source, projector?: ModelSource): Promise<boolean> {
     await unloadModel();
     const abort = loading = new AbortController();
     engine.value = { kind: 'loading', name, progress: undefined };
     keep(loadingKey, name);
     try {
         const loaded = await loadSomehow(source, {
-            backend: settings.value.backend, signal: abort.signal, ...(settings.value.threads > 0 && { threads: settings.value.threads }),
+            backend: settings.value.backend, signal: abort.signal, projector, ...(settings.value.threads > 0 && { threads: settings.value.threads }),
             onProgress: (progress) => {
                 if (loading === abort)
                     engine.value = { kind: 'loading', name, progress };
@@ -85,7 +90,7 @@ export async function loadModel(name: string, source: ModelSource): Promise<bool
             throw abort.signal.reason;
         }
         carat = loaded;
-        remember({ name, source });
+        remember({ name, source, projector });
         engine.value = { kind: 'ready', name, info: carat.info, context: Math.min(settings.value.contextSize, carat.info.contextLength) };
         return true;
     } catch (error) {
@@ -99,7 +104,7 @@ export async function loadModel(name: string, source: ModelSource): Promise<bool
 
 // A context that the model was not trained for is refused: then the model's own limit is taken. Where the store has no room for
 // a model that could be kept, it is used from the network.
-async function loadSomehow(source: ModelSource, options: LoadOptions): Promise<Carat> {
+async function loadSomehow(source: Source, options: LoadOptions): Promise<Carat> {
     const { contextSize } = settings.value;
     const wanted = contextSize === defaults.contextSize ? options : { ...options, contextSize }; // the default fits itself to the model
     try {
@@ -117,7 +122,12 @@ async function loadSomehow(source: ModelSource, options: LoadOptions): Promise<C
 }
 
 export function reload(): Promise<boolean> {
-    return last.value === undefined ? Promise.resolve(false) : loadModel(last.value.name, last.value.source);
+    return last.value === undefined ? Promise.resolve(false) : loadModel(last.value.name, last.value.source, last.value.projector);
+}
+
+// Loads the model again with the towers of this file.
+export function addProjector(projector: ModelSource): Promise<boolean> {
+    return last.value === undefined ? Promise.resolve(false) : loadModel(last.value.name, last.value.source, projector);
 }
 
 export function cancelLoading(): void {

@@ -285,6 +285,29 @@ visiting('a model dropped on the page is copied into the browser', {}, async (pa
     await line.getByRole('button', { name: 'Use', exact: true }).waitFor();
 });
 
+visiting('a model of text gets eyes from its mmproj file, from the server or chosen together', {}, async (page) => {
+    const seesAnImage = async () => {
+        await page.goto(`${server.url}/#chat`);
+        await page.getByLabel('Choose images and sounds').setInputFiles({ name: 'circle.png', mimeType: 'image/png', buffer: Buffer.from(await drawCircle(page)) });
+        await page.getByLabel('Attachments').getByText('circle.png').waitFor();
+        await page.getByRole('button', { name: 'Remove circle.png' }).click();
+        await page.goto(`${server.url}/#models`);
+    };
+    await page.goto(`${server.url}/#models`);
+    await page.locator('.model', { hasText: 'tiny-e2b.Q8_0.gguf' }).getByRole('button', { name: 'Use from the server' }).click();
+    await ready(page);
+    await page.goto(`${server.url}/#models`);
+    await page.locator('.model', { hasText: 'tiny-mm.mmproj-F16.gguf' }).getByRole('button', { name: 'Add to tiny-e2b.Q8_0.gguf' }).click();
+    await page.getByText('sees, hears').waitFor();
+    await seesAnImage();
+    await page.getByRole('button', { name: 'Unload' }).click();
+    await page.getByLabel('Choose a GGUF file to use').setInputFiles(['tiny-mm.mmproj-F16.gguf', 'tiny-e2b.Q8_0.gguf'].map((name) => path.join(fixtureModels, name)));
+    await ready(page);
+    await page.goto(`${server.url}/#models`);
+    await page.getByText('sees, hears').waitFor();
+    await seesAnImage();
+});
+
 visiting('an adapter changes the answers until it is removed', { settings: { max_tokens: 12 } }, async (page) => {
     const adapter = path.join(repository, 'build/fixtures/lora/lora-micro-e2b');
     await page.goto(`${server.url}/#models`);
@@ -424,6 +447,24 @@ test('without isolation the visitor is told, and one thread answers', async () =
         assert.match(await visitor.page.locator('.badge').innerText(), /1 thread$/);
         assert.match(await ask(visitor.page, 'What colour is a ruby?'), /red/i);
         assert.deepEqual(visitor.problems, []);
+    } finally {
+        seen.push(...visitor.requests);
+        await visitor.close();
+        await plain.stop();
+    }
+});
+
+test('from the second visit on the service worker isolates the page of a plain file server, so that threads run', async () => {
+    const plain = await servePlainly(appFolder);
+    origins.add(plain.url);
+    const visitor = await visit(browser, `${plain.url}/`, { serviceWorkers: 'allow' });
+    const { page } = visitor;
+    try {
+        await page.waitForFunction(() => navigator.serviceWorker.controller !== null);
+        await page.reload();
+        assert.equal(await page.evaluate(() => crossOriginIsolated), true);
+        await loadDemo(page);
+        assert.match(await page.locator('.badge').innerText(), /[2-9] threads$/);
     } finally {
         seen.push(...visitor.requests);
         await visitor.close();

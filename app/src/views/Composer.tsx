@@ -75,7 +75,8 @@ export function Composer({ conversation }: { conversation: Conversation }) {
         box.current?.focus();
     };
     const onKey = (event: KeyboardEvent) => {
-        if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+        const touch = matchMedia('(pointer: coarse)').matches; // there Enter begins a new line, and the button sends
+        if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch) {
             event.preventDefault();
             submit();
         }
@@ -91,7 +92,7 @@ export function Composer({ conversation }: { conversation: Conversation }) {
     return (
         <form class="composer" onSubmit={(e) => { e.preventDefault(); submit(); }}>
             {attached.value.length > 0 && <Attached />}
-            <textarea ref={box} rows={1} aria-label="Message" placeholder={placeholder} value={draft.value}
+            <textarea ref={box} rows={1} dir="auto" aria-label="Message" placeholder={placeholder} value={draft.value}
                 onInput={(e) => { draft.value = e.currentTarget.value; }} onKeyDown={onKey} onPaste={onPaste} />
             <div class="composer-row">
                 <input ref={picker} type="file" class="hidden" accept="image/*,audio/*" multiple tabIndex={-1} aria-label="Choose images and sounds"

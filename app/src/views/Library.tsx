@@ -1,10 +1,10 @@
 // Library.tsx: the models on this device, and where to get more.
 
 import { signal } from '@preact/signals';
-import type { StoredModel, StoreProgress } from 'carat-web';
+import type { ModelSource, StoredModel, StoreProgress } from 'carat-web';
 import { useEffect, useRef } from 'preact/hooks';
 import { demoBytes, demoName, demoSource } from '../demo';
-import { engine, loadModel, unloadModel } from '../engine';
+import { addProjector, engine, loadModel, type Source, unloadModel } from '../engine';
 import { bytes, seconds } from '../format';
 import { blobUrl, download, importFile, libraryError, pause, refreshLibrary, refreshServed, remove, served, type ServerModel, stored, transfers, usage } from '../library';
 import { Adapters } from './Adapters';
@@ -13,9 +13,23 @@ import { LoadFailure, Loading } from './LoadState';
 
 const address = signal('');
 
-async function use(name: string, source: Parameters<typeof loadModel>[1]): Promise<void> {
-    if (await loadModel(name, source))
+const isProjector = (name: string): boolean => /mmproj/i.test(name); // as llama.cpp's converter names them
+
+async function use(name: string, source: Source, projector?: ModelSource): Promise<void> {
+    if (await loadModel(name, source, projector))
         go('chat');
+}
+
+function UseButton({ name, source, label }: { name: string; source: ModelSource; label: string }) {
+    const state = engine.value;
+    if (isProjector(name))
+        return (
+            <button type="button" disabled={state.kind !== 'ready'} title="Eyes and ears for a model of text" onClick={() => void addProjector(source)}>
+                {state.kind === 'ready' ? `Add to ${state.name}` : 'Add to a loaded model'}
+            </button>
+        );
+    const loaded = state.kind === 'ready' && state.name === name;
+    return <button type="button" class="primary" disabled={loaded} onClick={() => void use(name, source)}>{loaded ? 'In use' : label}</button>;
 }
 
 function describe(progress: StoreProgress | undefined): string {
@@ -52,13 +66,12 @@ function DeleteButton({ model }: { model: StoredModel }) {
 
 function StoredLine({ model }: { model: StoredModel }) {
     const running = transfers.value[model.key];
-    const loaded = engine.value.kind === 'ready' && engine.value.name === model.label;
     return (
         <li class="model">
             <div><strong>{model.label}</strong> <span class="hint">{model.state === 'complete' ? bytes(model.size) : `${bytes(model.received)} of ${bytes(model.size)}`}</span></div>
             {running !== undefined ? <TransferLine modelKey={model.key} /> : (
                 <div class="actions">
-                    {model.state === 'complete' && <button type="button" class="primary" disabled={loaded} onClick={() => void use(model.label, { store: model.key })}>{loaded ? 'In use' : 'Use'}</button>}
+                    {model.state === 'complete' && <UseButton name={model.label} source={{ store: model.key }} label="Use" />}
                     {model.state !== 'complete' && model.url !== null && (
                         <button type="button" onClick={() => void download(model.url!, model.label, model.key, model.sha256 ?? undefined)}>{model.state === 'broken' ? 'Download again' : 'Resume'}</button>
                     )}
@@ -78,7 +91,7 @@ function ServedLine({ model }: { model: ServerModel }) {
         <li class="model">
             <div><strong>{model.name}</strong> <span class="hint">{bytes(model.size)}</span></div>
             <div class="actions">
-                <button type="button" class="primary" onClick={() => void use(model.name, url)}>Use from the server</button>
+                <UseButton name={model.name} source={url} label="Use from the server" />
                 <button type="button" onClick={() => void download(url, model.name, url, model.digest?.replace('sha256:', ''))}>Download</button>
             </div>
         </li>
@@ -117,11 +130,16 @@ function AddModel() {
         const name = decodeURIComponent(new URL(url).pathname.split('/').at(-1) ?? url);
         void (keep ? download(url, name) : use(name, url));
     };
-    const take = (input: HTMLInputElement, keep: boolean) => {
-        const file = input.files?.[0];
+    const copy = (files: File[]) => files.forEach((file) => void importFile(file));
+    const open = (files: File[]) => { // the parts of one model, perhaps with its towers
+        const parts = files.filter((file) => !isProjector(file.name)).sort((a, b) => a.name.localeCompare(b.name));
+        if (parts.length > 0)
+            void use(parts[0]!.name, parts.length === 1 ? parts[0]! : parts, files.find((file) => isProjector(file.name)));
+    };
+    const taken = (input: HTMLInputElement): File[] => {
+        const files = [...input.files ?? []];
         input.value = '';
-        if (file !== undefined)
-            void (keep ? importFile(file) : use(file.name, file));
+        return files;
     };
     return (
         <div class="add">
@@ -130,12 +148,12 @@ function AddModel() {
                 <div class="actions"><button type="submit">Download</button><button type="button" onClick={() => start(false)}>Use from there</button></div>
             </form>
             <div class="actions">
-                <input ref={opener} type="file" class="hidden" accept=".gguf" tabIndex={-1} aria-label="Choose a GGUF file to use" onChange={(e) => take(e.currentTarget, false)} />
-                <input ref={copier} type="file" class="hidden" accept=".gguf" tabIndex={-1} aria-label="Choose a GGUF file to keep" onChange={(e) => take(e.currentTarget, true)} />
+                <input ref={opener} type="file" class="hidden" accept=".gguf" multiple tabIndex={-1} aria-label="Choose a GGUF file to use" onChange={(e) => open(taken(e.currentTarget))} />
+                <input ref={copier} type="file" class="hidden" accept=".gguf" multiple tabIndex={-1} aria-label="Choose a GGUF file to keep" onChange={(e) => copy(taken(e.currentTarget))} />
                 <button type="button" onClick={() => copier.current?.click()}>Copy a file into the browser</button>
                 <button type="button" onClick={() => opener.current?.click()}>Use a file from where it is</button>
             </div>
-            <p class="hint">Or drop a file anywhere to copy it.</p>
+            <p class="hint">Or drop a file anywhere to copy it. Choose the parts of a split model, or a model and its mmproj file, together.</p>
         </div>
     );
 }
@@ -157,7 +175,7 @@ export function Library() {
             <ul class="models">
                 <li class="model">
                     <div><strong>{demoName}</strong> <span class="hint">{bytes(demoBytes)}, comes with the app: small talk, gems, sums, pictures, spoken words</span></div>
-                    <div class="actions"><button type="button" class="primary" disabled={engine.value.kind === 'ready' && engine.value.name === demoName} onClick={() => void use(demoName, demoSource)}>{engine.value.kind === 'ready' && engine.value.name === demoName ? 'In use' : 'Use'}</button></div>
+                    <div class="actions"><UseButton name={demoName} source={demoSource} label="Use" /></div>
                 </li>
                 {stored.value.map((model) => <StoredLine key={model.key} model={model} />)}
                 {waiting.map(([key, t]) => <li key={key} class="model"><strong>{t.label}</strong><TransferLine modelKey={key} /></li>)}

@@ -38,7 +38,7 @@ function Block({ text }: { text: string }) {
             pre.append(button);
         });
     }, [html]);
-    return <div ref={box} dangerouslySetInnerHTML={{ __html: html }} />;
+    return <div ref={box} dir="auto" dangerouslySetInnerHTML={{ __html: html }} />;
 }
 
 function Markdown({ text }: { text: string }) {
@@ -102,7 +102,7 @@ export function MessageView({ message, conversation, index, isLast }: { message:
                 <details class="thought"><summary>Thought</summary><div class="thought-text">{message.reasoning}</div></details>
             )}
             {editing.value === message.id ? <Editor message={message} onDone={finishEditing} />
-                : message.role === 'user' ? <div class="plain">{message.text}</div> : <Markdown text={message.text} />}
+                : message.role === 'user' ? <div class="plain" dir="auto">{message.text}</div> : <Markdown text={message.text} />}
             {message.calls?.map((call, i) => <pre key={i} class="call" tabIndex={0}>{call.name}({call.arguments})</pre>)}
             {!busy && editing.value !== message.id && <Actions message={message} conversation={conversation} index={index} isLast={isLast} />}
         </article>
