@@ -58,6 +58,15 @@ static bool make_room(struct vision_run *run, struct carat_error *err)
            make_rope(run, dv / t->n_heads, longest, err);
 }
 
+// Rows of a tile: fewer where each row has more patches to look at, so that a step stays short.
+static int32_t tile_of(const struct tower_ops *ops, int32_t n)
+{
+    enum { USUAL_PATCHES = 2560 };
+    int32_t tile = n > USUAL_PATCHES ? (int32_t)((int64_t)ops->tile_rows * USUAL_PATCHES / n) / 64 * 64 : ops->tile_rows;
+    tile = tile < 64 ? 64 : tile;
+    return n < tile ? n : tile;
+}
+
 bool vision_start(const struct vision_tower *tower, struct tower_ops *ops, const struct image *prepared, struct vision_run *run,
     struct carat_error *err)
 {
@@ -73,7 +82,7 @@ bool vision_start(const struct vision_tower *tower, struct tower_ops *ops, const
     run->n_columns = n_columns;
     run->n = n_columns * n_rows;
     run->n_soft = image_token_count(prepared);
-    run->tile = run->n < ops->tile_rows ? run->n : ops->tile_rows;
+    run->tile = tile_of(ops, run->n);
     run->n_tiles = (run->n + run->tile - 1) / run->tile;
     run->n_steps = tower->encoder_free ? run->n_tiles : run->n_tiles * (1 + 2 * tower->n_layers) + 1;
     if (make_room(run, err))
