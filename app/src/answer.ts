@@ -45,6 +45,7 @@ export async function answer(conversation: Conversation, continued = false): Pro
         reply: { id: cut?.id ?? newId(), role: 'assistant', text: cut?.text ?? '', reasoning: cut?.reasoning ?? '' },
         thinks: settings.value.thinking, user: new AbortController(),
     };
+    announcement.value = '';
     answering.value = { conversation: conversation.id, note: 'Reading' };
     show(turn, false);
     const letSleep = keepAwake();

@@ -42,6 +42,7 @@ export async function loadConversations(): Promise<void> {
         database = await openDB('carat', 1, { upgrade: (db) => { db.createObjectStore('conversations', { keyPath: 'id' }); } });
         const all = await database.getAll('conversations') as Conversation[];
         conversations.value = all.sort((a, b) => b.changedAt - a.changedAt);
+        tabs?.addEventListener('message', (event) => void takeOver(event as MessageEvent<string>));
     } catch {
         database = undefined; // a private window: they last as long as the page
     }
@@ -70,7 +71,26 @@ export function updateConversation(id: string, changes: Partial<Conversation>, s
 }
 
 function store(conversation: Conversation): void {
-    database?.put('conversations', conversation).catch((error: Error) => say(`This conversation could not be kept: ${error.message}`));
+    database?.put('conversations', conversation).then(() => tabs?.postMessage(conversation.id),
+        (error: Error) => say(`This conversation could not be kept: ${error.message}`));
+}
+
+// What one tab of the app changes the others show.
+const tabs = typeof BroadcastChannel === 'undefined' ? undefined : new BroadcastChannel('carat');
+
+async function takeOver(event: MessageEvent<string>): Promise<void> {
+    const changed = await database?.get('conversations', event.data) as Conversation | undefined;
+    const known = conversations.value.some((c) => c.id === event.data);
+    if (changed === undefined)
+        forget(event.data);
+    else
+        conversations.value = known ? conversations.value.map((c) => (c.id === changed.id ? changed : c)) : [changed, ...conversations.value];
+}
+
+function forget(id: string): void {
+    conversations.value = conversations.value.filter((c) => c.id !== id);
+    if (openId.value === id)
+        openId.value = conversations.value[0]?.id;
 }
 
 // Brings back what was deleted.
@@ -81,10 +101,8 @@ export function restoreConversation(conversation: Conversation): void {
 }
 
 export function deleteConversation(id: string): void {
-    conversations.value = conversations.value.filter((c) => c.id !== id);
-    if (openId.value === id)
-        openId.value = conversations.value[0]?.id;
-    void database?.delete('conversations', id);
+    forget(id);
+    void database?.delete('conversations', id).then(() => tabs?.postMessage(id));
 }
 
 // As JSON; attachments as data URLs.

@@ -378,6 +378,15 @@ visiting('conversations can be renamed, searched, exported, deleted and brought 
     await page.waitForFunction(() => document.querySelectorAll('.entry').length === 2);
 });
 
+visiting('what one tab writes the other shows', {}, async (page, visitor) => {
+    const other = await visitor.context.newPage();
+    await other.goto(`${server.url}/`);
+    await loadDemo(page);
+    await ask(page, 'What colour is a ruby?');
+    await other.locator('.entry', { hasText: 'What colour is a ruby?' }).getByText('What colour').click();
+    assert.equal(await lastAnswer(other), await lastAnswer(page));
+});
+
 visiting('hostile Markdown of a model runs nothing and fetches nothing', {}, async (page, visitor) => {
     await page.evaluate(async () => {
         const text = '<img src="https://elsewhere.example/x.png" onerror="window.hit = 1">\n\n[a](javascript:window.hit=1)\n\n<script>window.hit = 1</script>\n\n<a href="https://ok.example" onclick="window.hit = 1" style="position:fixed">b</a>\n\n![i](https://elsewhere.example/y.png)';
