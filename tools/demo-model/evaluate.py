@@ -208,9 +208,17 @@ def passes(item, reply):
         return False
 
 
+def first_of_each_skill(items, n):
+    count = {}
+    for item in items:
+        count[item["skill"]] = count.get(item["skill"], 0) + 1
+        if count[item["skill"]] <= n:
+            yield item
+
+
 def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_tokens=60000, verbose=False):
-    """[(item, ids, reply, passed)]"""
-    items = [it for it in load_items(folder) if has_media(it, folder)][:limit]
+    """[(item, ids, reply, passed)] of the first `limit` items of each skill."""
+    items = list(first_of_each_skill([it for it in load_items(folder) if has_media(it, folder)], limit))
     prepared = [prepare(it, tokenizer, folder, budget) for it in items]
     order = sorted(range(len(items)), key=lambda i: (prepared[i][1] is not None, prepared[i][2] is not None, len(prepared[i][0])))
     results = [None] * len(items)
@@ -266,7 +274,7 @@ def main():
     a.add_argument("--out")
     a.add_argument("--suite", default=os.path.join(HERE, "eval"))
     a.add_argument("--budget", type=int, help="soft tokens per picture, instead of each item's own")
-    a.add_argument("--limit", type=int, default=10 ** 9)
+    a.add_argument("--limit", type=int, default=10 ** 9, help="items of each skill")
     args = a.parse_args()
     tokenizer = DemoTokenizer(os.path.join(HERE, "tokenizer.json"))
     model = demo.build(tokenizer.ids, len(tokenizer.tokens))

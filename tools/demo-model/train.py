@@ -43,7 +43,7 @@ def arguments():
     a.add_argument("--plateau", type=float, default=0.4, help="share of the time before the rate falls")
     a.add_argument("--max-steps", type=int, default=10 ** 9)
     a.add_argument("--bank", default=os.path.join(HERE, "data/bank.npz"))
-    a.add_argument("--eval-items", type=int, default=10 ** 9)
+    a.add_argument("--eval-items", type=int, default=10 ** 9, help="held-out items of each skill to answer at the end")
     a.add_argument("--system", type=float, default=0.19, help="share of conversations under a system prompt")
     a.add_argument("--eager", dest="compiled", action="store_false", help="without compiled pieces: slower, but starts at once")
     return a.parse_args()
