@@ -355,6 +355,38 @@ static void several_reads_may_be_under_way(void **state)
     free_twin(gpu, ref, &t);
 }
 
+static void too_large_a_buffer_is_refused_in_words(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    assert_null(gpu->buffer_new(gpu, (uint64_t)1 << 40, &err));
+    assert_int_equal(err.code, CARAT_NO_MEMORY);
+    assert_non_null(strstr(err.message, "MiB"));
+    struct twin t = make_twin(gpu, ref, 1, 64, 1); // the device goes on
+    assert_true(difference(gpu, ref, &t) == 0);
+    free_twin(gpu, ref, &t);
+}
+
+static void weights_without_kernels_are_refused_by_name(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct weight w = {
+        .name = "blk.7.odd", .type = GGUF_TYPE_I32, .n_in = 64, .n_out = 2, .n_slices = 1, .row_bytes = 256, .n_bytes = 512};
+    assert_false(gpu->weight_place(gpu, &w, NULL, false, &err));
+    assert_int_equal(err.code, CARAT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "blk.7.odd"));
+    struct weight ok = {
+        .name = "w", .type = GGUF_TYPE_F32, .n_in = 64, .n_out = 2, .n_slices = 1, .row_bytes = 256, .n_bytes = 512};
+    float values[128] = {0};
+    assert_true(gpu->weight_place(gpu, &ok, NULL, false, &err));
+    assert_false(gpu->weight_write(gpu, &ok, 256, values, 256, &err)); // not in order
+    assert_true(gpu->weight_write(gpu, &ok, 0, values, 256, &err));
+    assert_false(gpu->weight_write(gpu, &ok, 256, values, 512, &err)); // beyond the end
+    gpu->weight_free(gpu, &ok);
+    assert_int_equal(ok.home, WEIGHT_UNPLACED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +401,8 @@ int main(void)
         cmocka_unit_test(top_k_is_sorted_and_knows_the_whole_mass),
         cmocka_unit_test(rows_copy_between_and_within_tensors),
         cmocka_unit_test(several_reads_may_be_under_way),
+        cmocka_unit_test(too_large_a_buffer_is_refused_in_words),
+        cmocka_unit_test(weights_without_kernels_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }

@@ -308,7 +308,7 @@ void gpu_submit(struct gpu *gpu)
     gpu->n_queued = 0;
     if (commands == NULL)
         return;
-    if (gpu->lost) { // wgpu-native would end the process
+    if (gpu->lost || gpu->error.code != CARAT_OK) { // wgpu-native ends the process when it is given broken commands
         wgpuCommandBufferRelease(commands);
         return;
     }

@@ -29,7 +29,7 @@ bool layout_of(enum gguf_type type, int32_t n_in, struct layout *out)
 {
     const struct gguf_type_info *info = gguf_type_info((uint32_t)type);
     memset(out, 0, sizeof *out);
-    if (info == NULL || n_in <= 0 || n_in % info->block_elems != 0)
+    if (info == NULL || n_in <= 0 || n_in > LAYOUT_MAX_COLUMNS || n_in % info->block_elems != 0)
         return false;
     for (uint32_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         if (types[i].type == type) {

@@ -12,6 +12,7 @@
 
 #include "gguf/types.h"
 
+enum { LAYOUT_MAX_COLUMNS = 1 << 24 };
 enum { LAYOUT_PLANES = 4, LAYOUT_ORDER_NONE = 0, LAYOUT_ORDER_NIBBLES = 1, LAYOUT_ORDER_SCALES = 2 };
 
 struct layout_plane {

@@ -47,7 +47,13 @@ struct gpu_binding webgpu_scratch(struct webgpu *gpu, enum scratch which, uint64
     if (have == NULL || gpu_buffer_bytes(have) < n_bytes) {
         gpu_buffer_free(gpu->gpu, have);
         struct carat_error err = {0};
-        gpu->scratch[which] = gpu_buffer_new(gpu->gpu, (n_bytes + 255) & ~(uint64_t)255, &err);
+        gpu->scratch[which] = NULL;
+        if (n_bytes > gpu_limits(gpu->gpu)->max_binding_bytes)
+            fail(&err, CARAT_NO_MEMORY,
+                "the GPU sees at most %llu MiB of a buffer, this batch needs %llu MiB; use a smaller batch",
+                (unsigned long long)(gpu_limits(gpu->gpu)->max_binding_bytes >> 20), (unsigned long long)(n_bytes >> 20));
+        else
+            gpu->scratch[which] = gpu_buffer_new(gpu->gpu, (n_bytes + 255) & ~(uint64_t)255, &err);
         if (gpu->scratch[which] == NULL)
             webgpu_failed(gpu, &err);
     }
@@ -87,7 +93,14 @@ static struct buffer *buffer_new(struct ops *ops, uint64_t n_bytes, struct carat
         fail(err, CARAT_BAD_ARGUMENT, "a GPU buffer of %llu bytes cannot be made", (unsigned long long)n_bytes);
         return NULL;
     }
-    struct gpu_buffer *buffer = gpu_buffer_new(webgpu_of(ops)->gpu, (n_bytes + 255) & ~(uint64_t)255, err);
+    struct gpu *gpu = webgpu_of(ops)->gpu;
+    if (n_bytes > gpu_limits(gpu)->max_binding_bytes) {
+        fail(err, CARAT_NO_MEMORY,
+            "the GPU sees at most %llu MiB of a buffer, %llu MiB are needed; use a shorter context or the CPU",
+            (unsigned long long)(gpu_limits(gpu)->max_binding_bytes >> 20), (unsigned long long)(n_bytes >> 20));
+        return NULL;
+    }
+    struct gpu_buffer *buffer = gpu_buffer_new(gpu, (n_bytes + 255) & ~(uint64_t)255, err);
     return (struct buffer *)(void *)buffer;
 }
 
