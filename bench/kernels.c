@@ -112,6 +112,53 @@ static double product_time(
     return median(seconds, RUNS);
 }
 
+// Milliseconds of one attention with n_keys positions in the cache: E2B's 8 query heads on one key head, 16-bit keys and values.
+static double attention_time(struct ops *ops, int32_t head_dim, int32_t n_keys, int32_t window, int32_t n_rows)
+{
+    enum { HEADS = 8 };
+    uint64_t n_bytes = (uint64_t)n_keys * (uint64_t)head_dim * 2;
+    struct kv_layer kv = {.k = ops->buffer_new(ops, n_bytes, NULL),
+        .v = ops->buffer_new(ops, n_bytes, NULL),
+        .capacity = n_keys,
+        .row_elems = head_dim};
+    struct tensor qkv = new_tensor(ops, n_rows, (HEADS + 2) * head_dim), out = new_tensor(ops, n_rows, HEADS * head_dim);
+    struct tensor rope = new_tensor(ops, n_rows, head_dim), norm = new_tensor(ops, 1, head_dim);
+    struct weight weight = {.name = "norm", .type = GGUF_TYPE_F32, .n_in = head_dim, .n_out = 1, .home = WEIGHT_HOST};
+    weight.host = cpu_floats(norm);
+    struct attention attention = {.n_heads = HEADS,
+        .n_kv_heads = 1,
+        .head_dim = head_dim,
+        .q_norm = &weight,
+        .k_norm = &weight,
+        .eps = 1e-6f,
+        .writes_kv = true,
+        .window = window,
+        .first_position = n_keys - n_rows,
+        .rope = rope,
+        .kv = &kv};
+    double times[RUNS];
+    for (int run = 0; run < RUNS; run++) {
+        double start = now_ms();
+        ops->attend(ops, qkv, &attention, out);
+        times[run] = now_ms() - start;
+    }
+    struct buffer *buffers[] = {kv.k, kv.v, qkv.buffer, out.buffer, rope.buffer, norm.buffer};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        ops->buffer_free(ops, buffers[i]);
+    return median(times, RUNS);
+}
+
+// What a token of E2B spends in attention (28 layers with a window of 512 and heads of 256, 7 global ones with heads of 512).
+static void attention_table(struct ops *ops)
+{
+    double window = attention_time(ops, 256, 512, 512, 1);
+    for (int32_t depth = 512; depth <= 8192; depth *= 4)
+        printf("decode at depth %4d: %.2f ms of attention a token\n", depth,
+            28 * window + 7 * attention_time(ops, 512, depth, 0, 1));
+    printf("prefill of 256 rows: window %.2f ms a layer, global at depth 1024 %.2f ms a layer\n",
+        attention_time(ops, 256, 767, 512, 256), attention_time(ops, 512, 1024, 0, 256));
+}
+
 int main(int argc, char **argv)
 {
     int n_threads = argc > 1 ? atoi(argv[1]) : 0;
@@ -128,7 +175,9 @@ int main(int argc, char **argv)
     }
     struct threads *threads = ((struct cpu *)ops)->threads;
     alone = threads_count(threads) == 1;
-    printf("%s\n%-7s %8s %8s %6s %10s %10s\n", ops->device, "type", "read", "decode", "ratio", "deep", "prefill");
+    printf("%s\n", ops->device);
+    attention_table(ops);
+    printf("%-7s %8s %8s %6s %10s %10s\n", "type", "read", "decode", "ratio", "deep", "prefill");
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         bool wanted = argc <= 3;
         for (int i = 3; i < argc; i++)
