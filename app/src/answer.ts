@@ -35,6 +35,28 @@ export async function send(conversation: Conversation, message: Omit<Message, 'i
     await answer({ ...conversation, messages, title });
 }
 
+// Answers `kept`, the beginning of a conversation, anew. What else was lost with the old answer can be brought back.
+export async function answerFrom(conversation: Conversation, kept: Message[]): Promise<void> {
+    updateConversation(conversation.id, { messages: kept });
+    const nLost = conversation.messages.length - kept.length - 1;
+    if (nLost > 0)
+        say(nLost === 1 ? 'A later message was removed.' : `${nLost} later messages were removed.`, { label: 'Undo', run: () => void bringBack(conversation) });
+    await answer({ ...conversation, messages: kept });
+}
+
+async function bringBack(conversation: Conversation): Promise<void> {
+    if (answering.value?.conversation === conversation.id) {
+        stop();
+        await new Promise<void>((resolve) => {
+            const forget = answering.subscribe((value) => {
+                if (value === undefined)
+                    setTimeout(() => { forget(); resolve(); });
+            });
+        });
+    }
+    updateConversation(conversation.id, { messages: conversation.messages });
+}
+
 // Writes an answer to the conversation's last message; `continued`: goes on with an answer that was cut.
 export async function answer(conversation: Conversation, continued = false): Promise<void> {
     if (currentModel() === undefined || answering.value !== undefined || measuring.value)
@@ -134,7 +156,7 @@ async function stream(turn: Turn, signal: AbortSignal): Promise<string | undefin
     for await (const chunk of chunks) {
         take(turn, chunk);
         reason = chunk.choices[0]?.finish_reason ?? reason;
-        if (performance.now() - shownAt > 30) { // one repaint for several tokens
+        if (performance.now() - shownAt > 50) { // one repaint for several tokens
             shownAt = performance.now();
             show(turn, false);
         }

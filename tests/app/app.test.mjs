@@ -155,6 +155,19 @@ visiting('an edited message is answered anew, and an answer can be generated aga
     assert.equal(await page.locator('.message').count(), 2);
 });
 
+visiting('messages that an edit further up removes can be brought back', {}, async (page) => {
+    await loadDemo(page);
+    await ask(page, 'What colour is a ruby?');
+    await ask(page, 'What colour is an emerald?');
+    await page.getByRole('button', { name: 'Edit' }).first().click();
+    await page.getByLabel('Edit the message').fill('Hello');
+    await page.getByRole('button', { name: 'Send again' }).click();
+    await notice(page).getByText('2 later messages were removed.').waitFor();
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await page.waitForFunction(() => document.querySelectorAll('.message').length === 4);
+    assert.match(await lastAnswer(page), /green/i);
+});
+
 visiting('a thought is shown folded', {}, async (page) => {
     await loadDemo(page);
     await page.getByLabel('Think first').check();

@@ -2,9 +2,9 @@
 
 import { signal } from '@preact/signals';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import { answer, answering } from '../answer';
+import { answer, answerFrom, answering } from '../answer';
 import { copyText } from '../clipboard';
-import { updateConversation, type Attachment, type Conversation, type Message, type Stats } from '../conversations';
+import { type Attachment, type Conversation, type Message, type Stats } from '../conversations';
 import { measuring, modelInfo } from '../engine';
 import { blocksOf, renderMarkdown } from '../markdown';
 
@@ -67,16 +67,11 @@ function StatsLine({ stats }: { stats: Stats }) {
 
 function Actions({ message, conversation, index, isLast }: { message: Message; conversation: Conversation; index: number; isLast: boolean }) {
     const ready = modelInfo.value !== undefined && answering.value === undefined && !measuring.value;
-    const restart = (n: number) => {
-        const messages = conversation.messages.slice(0, n);
-        updateConversation(conversation.id, { messages });
-        void answer({ ...conversation, messages });
-    };
     return (
         <div class="actions">
             <button type="button" class="quiet" onClick={() => void copyText(message.text)}>Copy</button>
             {message.role === 'user' && <button type="button" class="quiet" disabled={!ready} onClick={() => { editing.value = message.id; }}>Edit</button>}
-            {message.role === 'assistant' && <button type="button" class="quiet" disabled={!ready} onClick={() => restart(index)}>Regenerate</button>}
+            {message.role === 'assistant' && <button type="button" class="quiet" disabled={!ready} onClick={() => void answerFrom(conversation, conversation.messages.slice(0, index))}>Regenerate</button>}
             {message.role === 'assistant' && isLast && message.cut && message.text !== '' && (
                 <button type="button" class="quiet" disabled={!ready} onClick={() => void answer(conversation, true)}>Continue</button>
             )}
@@ -91,9 +86,7 @@ export function MessageView({ message, conversation, index, isLast }: { message:
         editing.value = undefined;
         if (text === undefined || text.trim() === '')
             return;
-        const messages = [...conversation.messages.slice(0, index), { ...message, text }];
-        updateConversation(conversation.id, { messages });
-        void answer({ ...conversation, messages });
+        void answerFrom(conversation, [...conversation.messages.slice(0, index), { ...message, text }]);
     };
     return (
         <article class={`message ${message.role}`} aria-label={message.role === 'user' ? 'You' : 'carat'}>
