@@ -269,6 +269,47 @@ test('a context that is too small for the prompt is an error with the numbers', 
         );
     }));
 
+// --- the demo model -------------------------------------------------------------------------------------------------------------
+
+const demo = path.join(root, 'models/carat-demo.gguf');
+const withDemo = async (options, body) => {
+    const carat = await Carat.load(demo, { threads: 1, gpu, ...options });
+    try {
+        return await body(carat);
+    } finally {
+        await carat.close();
+    }
+};
+
+for (const backend of ['cpu', 'webgpu'])
+    test(
+        `the demo model remembers, thinks, stops and goes on where it was cut, on ${backend}`,
+        {
+            skip: backend === 'webgpu' && gpu === undefined,
+        },
+        () =>
+            withDemo({ backend }, async (carat) => {
+                const session = await carat.session({ sampling: { temperature: 0 } });
+                await session.prompt('My name is Anna.', { maxTokens: 40 });
+                assert.match(await session.prompt('What is my name?', { maxTokens: 40 }), /Anna/);
+                const ask = async (messages, more = {}) =>
+                    (await carat.chat.completions.create({ messages, temperature: 0, max_tokens: 60, ...more })).choices[0];
+                const question = [{ role: 'user', content: 'What is 3 plus 4?' }];
+                const thought = (await ask(question, { reasoning: true })).message;
+                assert.match(thought.content, /7/);
+                assert.ok(thought.reasoning_content.length > 0);
+                const whole = await ask(question);
+                assert.equal(whole.finish_reason, 'stop');
+                const text = whole.message.content,
+                    cut = text.lastIndexOf(' ');
+                assert.equal((await ask(question, { stop: [text.slice(cut)] })).message.content, text.slice(0, cut));
+                const rest = await ask([...question, { role: 'assistant', content: text.slice(0, cut) }], {
+                    continue_final_message: true,
+                });
+                assert.equal(text.slice(0, cut) + rest.message.content, text);
+            }),
+    );
+
 // --- images, sounds, adapters -----------------------------------------------------------------------------------------------------
 
 const mediaFixture = (name) => readTensors(path.join(root, 'build/fixtures/media', `${name}.gguf`));
