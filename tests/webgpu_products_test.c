@@ -143,26 +143,26 @@ struct twin_stream {
     struct stream gpu, ref;
 };
 
-static struct twin_stream make_stream(const struct stream_case *c)
+// The streams point into *s, which must stay where it is.
+static void make_stream(const struct stream_case *c, struct twin_stream *s)
 {
-    struct twin_stream s = {0};
-    s.x = make_twin(gpu, ref, c->n_rows, c->d, 2);
-    s.spare = make_twin(gpu, ref, c->n_rows, c->d, 0);
-    s.term = make_twin(gpu, ref, c->n_rows, c->d, 3);
-    s.term_norm = make_vector(gpu, c->d);
-    s.scale = make_vector(gpu, 1);
-    s.norm = make_vector(gpu, c->d);
-    s.gpu = (struct stream){.x = s.x.gpu, .spare = s.spare.gpu, .eps = 1e-6f};
-    s.ref = (struct stream){.x = s.x.ref, .spare = s.spare.ref, .eps = 1e-6f};
+    *s = (struct twin_stream){0};
+    s->x = make_twin(gpu, ref, c->n_rows, c->d, 2);
+    s->spare = make_twin(gpu, ref, c->n_rows, c->d, 0);
+    s->term = make_twin(gpu, ref, c->n_rows, c->d, 3);
+    s->term_norm = make_vector(gpu, c->d);
+    s->scale = make_vector(gpu, 1);
+    s->norm = make_vector(gpu, c->d);
+    s->gpu = (struct stream){.x = s->x.gpu, .spare = s->spare.gpu, .eps = 1e-6f};
+    s->ref = (struct stream){.x = s->x.ref, .spare = s->spare.ref, .eps = 1e-6f};
     if (c->has_term) {
-        s.gpu.term = s.term.gpu;
-        s.ref.term = s.term.ref;
+        s->gpu.term = s->term.gpu;
+        s->ref.term = s->term.ref;
     }
-    s.gpu.term_norm = c->has_term && c->has_term_norm ? &s.term_norm.gpu : NULL;
-    s.ref.term_norm = c->has_term && c->has_term_norm ? &s.term_norm.ref : NULL;
-    s.gpu.scale = c->has_scale ? &s.scale.gpu : NULL;
-    s.ref.scale = c->has_scale ? &s.scale.ref : NULL;
-    return s;
+    s->gpu.term_norm = c->has_term && c->has_term_norm ? &s->term_norm.gpu : NULL;
+    s->ref.term_norm = c->has_term && c->has_term_norm ? &s->term_norm.ref : NULL;
+    s->gpu.scale = c->has_scale ? &s->scale.gpu : NULL;
+    s->ref.scale = c->has_scale ? &s->scale.ref : NULL;
 }
 
 static void check_settled(struct twin_stream *s, const char *what)
@@ -201,13 +201,14 @@ static void streams_settle_and_norm(void **state)
     struct stream_case odd = {7, 37, true, true, true, true};
     for (int i = 0; i <= N_STREAM_CASES; i++) {
         const struct stream_case *c = i < N_STREAM_CASES ? &stream_cases[i] : &odd;
-        struct twin_stream s = make_stream(c);
+        struct twin_stream s;
+        make_stream(c, &s);
         struct twin out = make_twin(gpu, ref, c->n_rows, c->d, 0);
         gpu->settle(gpu, &s.gpu);
         ref->settle(ref, &s.ref);
         check_settled(&s, "settle");
         free_stream(&s);
-        s = make_stream(c);
+        make_stream(c, &s);
         gpu->norm(gpu, &s.gpu, &s.norm.gpu, out.gpu);
         ref->norm(ref, &s.ref, &s.norm.ref, out.ref);
         check_settled(&s, "norm");
@@ -225,7 +226,8 @@ static void streams_project_into_parts_of_different_types(void **state)
     for (int i = 0; i < N_STREAM_CASES; i++) {
         for (int n_parts = 1; n_parts <= 3; n_parts++) {
             const struct stream_case *c = &stream_cases[i];
-            struct twin_stream s = make_stream(c);
+            struct twin_stream s;
+            make_stream(c, &s);
             struct twin_weight w[3];
             struct linear on_gpu[3] = {0}, on_ref[3] = {0};
             const struct linear *gpu_parts[3], *ref_parts[3];
@@ -257,7 +259,8 @@ static void streams_go_through_gated_units(void **state)
     static const enum activation activations[] = {ACTIVATION_GELU_TANH, ACTIVATION_GELU_QUICK, ACTIVATION_SILU};
     for (int i = 0; i < N_STREAM_CASES; i++) {
         const struct stream_case *c = &stream_cases[i];
-        struct twin_stream s = make_stream(c);
+        struct twin_stream s;
+        make_stream(c, &s);
         struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1),
                            up = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1);
         struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
@@ -279,7 +282,8 @@ static void streams_take_their_per_layer_gates(void **state)
     (void)state;
     for (int i = 0; i < N_STREAM_CASES; i++) {
         const struct stream_case *c = &stream_cases[i];
-        struct twin_stream s = make_stream(c);
+        struct twin_stream s;
+        make_stream(c, &s);
         struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q8_0, c->d, 64, 1);
         struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
         struct twin per_layer = make_twin(gpu, ref, c->n_rows, 5 * 64, 1), out = make_twin(gpu, ref, c->n_rows, 64, 0);
@@ -298,7 +302,8 @@ static void adapters_join_fused_products(void **state)
 {
     (void)state;
     struct stream_case c = {1, 256, true, true, true, true};
-    struct twin_stream s = make_stream(&c);
+    struct twin_stream s;
+    make_stream(&c, &s);
     struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q4_K, 256, 40, 1);
     struct twin a = make_twin(gpu, ref, 4, 256, 0.5f), b = make_twin(gpu, ref, 40, 4, 0.5f), out = make_twin(gpu, ref, 1, 80, 0);
     struct lora_pair pair_gpu = {.a = a.gpu, .b = b.gpu, .scale = 0.7f}, pair_ref = {.a = a.ref, .b = b.ref, .scale = 0.7f};
@@ -325,7 +330,8 @@ static void a_long_product_becomes_the_term_of_the_stream(void **state)
     const struct linear *gpu_part = &on_gpu, *ref_part = &on_ref;
     for (int taker = 0; taker < 3; taker++) {
         struct stream_case c = {1, 256, true, true, true, true};
-        struct twin_stream s = make_stream(&c);
+        struct twin_stream s;
+        make_stream(&c, &s);
         struct twin x = make_twin(gpu, ref, 1, 6144, 1), out = make_twin(gpu, ref, 1, taker == 0 ? 40 : 256, 0);
         gpu->project(gpu, x.gpu, &down_gpu, s.term.gpu);
         ref->project(ref, x.ref, &down_ref, s.term.ref);
@@ -447,7 +453,8 @@ static void the_default_limits_suffice(void **state)
     unsetenv("CARAT_GPU_LIMITS");
     long_rows_multiply(state);
     struct stream_case c = {1, 1536, true, true, true, true};
-    struct twin_stream s = make_stream(&c);
+    struct twin_stream s;
+    make_stream(&c, &s);
     struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q4_K, 1536, 40, 1);
     struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
     struct twin out = make_twin(gpu, ref, 1, 40, 0);

@@ -41,8 +41,8 @@ struct Params {
 #use ${TYPE0} K=0
 #use activation
 
-var<workgroup> xs: array<vec4<f32>, 512>; // [32 columns][64 rows]
-var<workgroup> ws: array<vec4<f32>, 512>;
+var<workgroup> ws: array<vec4<f32>, 512>; // [32 columns][64 rows]
+var<workgroup> xs: array<vec4<f32>, 512>; // the same, a column's rows turned by 4 for every 4 columns: writers hit different banks
 
 fn input_vector(row: u32, v: u32) -> vec4<f32> {
     var r = vec4<f32>(0.0);
@@ -121,7 +121,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
 #for i 8
 #for c 4
-        xs[(4u * xj + ${c}u) * 16u + (xm + ${i}u * 8u) / 4u][xm % 4u] = v${i}[${c}];
+        xs[(4u * xj + ${c}u) * 16u + (((xm + ${i}u * 8u) / 4u + xj) & 15u)][xm % 4u] = v${i}[${c}];
 #end
 #end
         workgroupBarrier();
@@ -131,8 +131,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         v${i} = input_vector(first_row + xm + ${i}u * 8u, xi0(next, xj));
 #end
         for (var k = 0u; k < 32u; k++) {
-            let a = xs[k * 16u + ty];
-            let b = xs[k * 16u + 8u + ty];
+            let turn = k >> 2u;
+            let a = xs[k * 16u + ((ty + turn) & 15u)];
+            let b = xs[k * 16u + ((8u + ty + turn) & 15u)];
             let wl = ws[k * 16u + tx];
             let wh = ws[k * 16u + 8u + tx];
 #for i 4
