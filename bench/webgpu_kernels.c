@@ -1,6 +1,6 @@
 // webgpu_kernels.c: time of the GPU backend at the shapes of E2B (Q4_K_M mix, random weights), without a model file.
 //
-// usage: webgpu_kernels [--decode N] [--depth N] [--prefill N] [--profile] [--vocabulary N]
+// Built by the target webgpu_kernels. usage: webgpu_kernels [--decode N] [--depth N] [--prefill N] [--profile] [--vocabulary N]
 // Prints tokens per second, dispatches per token and, with --profile, the time of every kernel by timestamps.
 
 #include <math.h>

@@ -76,6 +76,11 @@ if(cli_sources)
     endif()
 endif()
 
+if(TARGET carat_webgpu)
+    add_executable(webgpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/webgpu_kernels.c)
+    target_link_libraries(webgpu_kernels PRIVATE carat_library)
+endif()
+
 enable_testing()
 find_library(CMOCKA_LIBRARY cmocka)
 execute_process(COMMAND ${CMAKE_SOURCE_DIR}/tests/unpack-fixtures.sh COMMAND_ERROR_IS_FATAL ANY)
