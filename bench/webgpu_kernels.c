@@ -323,7 +323,7 @@ int main(int argc, char **argv)
     struct webgpu_options options = {.max_batch = MAX_BATCH};
     static struct model m;
     m.ops = webgpu_ops_new(&options, &err);
-    if (m.ops == NULL || !webgpu_self_test(m.ops, &err))
+    if (m.ops == NULL)
         stop("device", &err);
     int n_decode = number_after(argc, argv, "--decode", 128), depth = number_after(argc, argv, "--depth", 0);
     int n_prefill = number_after(argc, argv, "--prefill", 512);

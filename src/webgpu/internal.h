@@ -168,6 +168,7 @@ void webgpu_weights_close(struct webgpu *gpu);
 
 // --- self_test.c ---
 void webgpu_self_test_close(struct webgpu *gpu); // an unfinished test is dropped
+bool webgpu_flushes_halves(void);                // has a test found that small halves become zero?
 
 // --- project.c ---
 

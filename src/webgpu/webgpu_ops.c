@@ -268,6 +268,13 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     snprintf(gpu->ops.device, sizeof gpu->ops.device, "%s", gpu_name(gpu->gpu));
     gpu->subgroup_size = usable_subgroup_size(gpu);
     gpu->error.code = CARAT_OK; // a probe that fails means no subgroups
+    gpu->exact_half = webgpu_flushes_halves();
+#ifndef __wasm__ // in the browser the host runs the test, which must wait
+    if (!webgpu_self_test(&gpu->ops, err)) {
+        free_ops(&gpu->ops);
+        return NULL;
+    }
+#endif
     return &gpu->ops;
 }
 

@@ -11,12 +11,14 @@ struct webgpu_options {
     bool hardware_only;                // fail with CARAT_NO_DEVICE rather than use a software renderer
 };
 
-// Natively: finds an adapter (waiting for it), makes a device. In the browser the host passes in its device.
+// Natively: finds an adapter, makes a device and runs the self-test below (waiting for all of them). In the browser the host
+// passes in its device.
 struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_error *err);
 
 // Starts a few kernels with small inputs and compares with known values; the results are fetched with webgpu_self_test_poll,
 // which gives OPS_PENDING until they are there and OPS_FAILED with a sentence when the device computes rubbish. Some do: run it
-// before a model is loaded. Natively webgpu_self_test does both and waits.
+// before a model is loaded. Natively webgpu_self_test does both and
+// waits.
 bool webgpu_self_test_start(struct ops *ops, struct carat_error *err);
 enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err);
 #ifndef __wasm__
