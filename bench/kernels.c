@@ -161,6 +161,7 @@ static void attention_table(struct ops *ops)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     int n_threads = argc > 1 ? atoi(argv[1]) : 0;
     struct carat_error err = {0};
     struct ops *ops = cpu_ops_new_with(n_threads, false, argc > 2 && argv[2][0] != '\0' ? argv[2] : NULL, &err);

@@ -7,8 +7,8 @@
 #include "cpu/body_unpack.h"
 #include "cpu/kernels.h"
 
-#define NARROW_ENTRY(NAME, LAYOUT) [(LAYOUT).type] = narrow_##NAME,
-#define WIDE_ENTRY(NAME, LAYOUT) [(LAYOUT).type] = wide_##NAME,
+#define NARROW_ENTRY(NAME, TYPE, LAYOUT) [TYPE] = narrow_##NAME,
+#define WIDE_ENTRY(NAME, TYPE, LAYOUT) [TYPE] = wide_##NAME,
 
 // The members that every table has.
 #define KERNELS_OF_THE_BODY                                                                                                      \

@@ -153,7 +153,9 @@ static void merge(struct attend_state *into, const struct attend_state *from, in
         into->largest[q] = top;
         into->total[q] = into->total[q] * old + from->total[q] * new;
         for (int32_t i = 0; i < head_dim; i += LANES) {
-            vf mine = old == 0 ? vf_set1(0) : load_at(sum, i, head_dim) * vf_set1(old);
+            vf mine = vf_set1(0);
+            if (old != 0)
+                mine = load_at(sum, i, head_dim) * vf_set1(old);
             store_at(sum, vf_fma(load_at(addend, i, head_dim), vf_set1(new), mine), i, head_dim);
         }
     }

@@ -262,7 +262,7 @@ INLINE void wide(struct layout layout, const struct product *p)
     }
 }
 
-#define DEFINE_PRODUCTS(NAME, LAYOUT)                                                                                            \
+#define DEFINE_PRODUCTS(NAME, TYPE, LAYOUT)                                                                                      \
     __attribute__((unused)) static void narrow_##NAME(const struct product *p)                                                   \
     {                                                                                                                            \
         narrow(LAYOUT, p);                                                                                                       \
@@ -285,7 +285,9 @@ INLINE void dequantize_as(struct layout layout, const uint8_t *row, int32_t n, f
         for (int i = 0; i < n_groups * 32; i += LANES) {
             int scale = i / (layout.by_16 ? 16 : 32);
             vf value = (vf_load_u8(w.u + i) - vf_set1((float)layout.zero)) * vf_set1(w.s[scale]);
-            vf_store(out + k + i, layout.has_min ? value - vf_set1(w.m[scale]) : value);
+            if (layout.has_min)
+                value = value - vf_set1(w.m[scale]);
+            vf_store(out + k + i, value);
         }
     }
 }
@@ -329,8 +331,8 @@ static void dequantize(enum gguf_type type, const void *row, int32_t n, float *o
         for (; i < n; i++)
             out[i] = f32_from_bf16(load_u16((const uint8_t *)row + 2 * i));
         return;
-#define DEQUANTIZE_CASE(NAME, LAYOUT)                                                                                            \
-    case (LAYOUT).type:                                                                                                          \
+#define DEQUANTIZE_CASE(NAME, TYPE, LAYOUT)                                                                                      \
+    case TYPE:                                                                                                                   \
         if ((LAYOUT).is_signed)                                                                                                  \
             dequantize_signed(LAYOUT, row, n, out);                                                                              \
         else                                                                                                                     \

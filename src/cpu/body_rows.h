@@ -44,7 +44,9 @@ static void rms(const float *x, const float *weight, float eps, int32_t n, float
     vf factor = vf_set1(1 / sqrtf(dot(x, x, n) / (float)n + eps));
     for (int32_t i = 0; i < n; i += LANES) {
         vf value = load_at(x, i, n) * factor;
-        store_at(out, weight != NULL ? value * load_at(weight, i, n) : value, i, n);
+        if (weight != NULL)
+            value = value * load_at(weight, i, n);
+        store_at(out, value, i, n);
     }
 }
 

@@ -34,22 +34,22 @@ struct layout {
 #define SMALL_BLOCK(TYPE, BYTES, HAS_MIN, ZERO) ((struct layout){GGUF_TYPE_##TYPE, 32, BYTES, false, HAS_MIN, false, ZERO})
 #define SIGNED_BLOCK(TYPE, ELEMS, BYTES) ((struct layout){GGUF_TYPE_##TYPE, ELEMS, BYTES, false, false, true, SIGNED_BIAS})
 
-// F(layout) for every quantised type.
+// F(name, type, layout) for every quantised type.
 #define FOR_EACH_QUANTISED_TYPE(F)                                                                                               \
-    F(q4_0, SMALL_BLOCK(Q4_0, 18, false, 8))                                                                                     \
-    F(q4_1, SMALL_BLOCK(Q4_1, 20, true, 0))                                                                                      \
-    F(q5_0, SMALL_BLOCK(Q5_0, 22, false, 16))                                                                                    \
-    F(q5_1, SMALL_BLOCK(Q5_1, 24, true, 0))                                                                                      \
-    F(q8_0, SIGNED_BLOCK(Q8_0, 32, 34))                                                                                          \
-    F(q2_k, K_BLOCK(Q2_K, 84, true, true, 0))                                                                                    \
-    F(q3_k, K_BLOCK(Q3_K, 110, true, false, 4))                                                                                  \
-    F(q4_k, K_BLOCK(Q4_K, 144, false, true, 0))                                                                                  \
-    F(q5_k, K_BLOCK(Q5_K, 176, false, true, 0))                                                                                  \
-    F(q6_k, K_BLOCK(Q6_K, 210, true, false, 32))                                                                                 \
-    F(iq4_nl, SIGNED_BLOCK(IQ4_NL, 32, 18))                                                                                      \
-    F(iq4_xs, SIGNED_BLOCK(IQ4_XS, 256, 136))                                                                                    \
-    F(mxfp4, SMALL_BLOCK(MXFP4, 17, false, 12))                                                                                  \
-    F(nvfp4, ((struct layout){GGUF_TYPE_NVFP4, 64, 36, true, false, false, 12}))
+    F(q4_0, GGUF_TYPE_Q4_0, SMALL_BLOCK(Q4_0, 18, false, 8))                                                                     \
+    F(q4_1, GGUF_TYPE_Q4_1, SMALL_BLOCK(Q4_1, 20, true, 0))                                                                      \
+    F(q5_0, GGUF_TYPE_Q5_0, SMALL_BLOCK(Q5_0, 22, false, 16))                                                                    \
+    F(q5_1, GGUF_TYPE_Q5_1, SMALL_BLOCK(Q5_1, 24, true, 0))                                                                      \
+    F(q8_0, GGUF_TYPE_Q8_0, SIGNED_BLOCK(Q8_0, 32, 34))                                                                          \
+    F(q2_k, GGUF_TYPE_Q2_K, K_BLOCK(Q2_K, 84, true, true, 0))                                                                    \
+    F(q3_k, GGUF_TYPE_Q3_K, K_BLOCK(Q3_K, 110, true, false, 4))                                                                  \
+    F(q4_k, GGUF_TYPE_Q4_K, K_BLOCK(Q4_K, 144, false, true, 0))                                                                  \
+    F(q5_k, GGUF_TYPE_Q5_K, K_BLOCK(Q5_K, 176, false, true, 0))                                                                  \
+    F(q6_k, GGUF_TYPE_Q6_K, K_BLOCK(Q6_K, 210, true, false, 32))                                                                 \
+    F(iq4_nl, GGUF_TYPE_IQ4_NL, SIGNED_BLOCK(IQ4_NL, 32, 18))                                                                    \
+    F(iq4_xs, GGUF_TYPE_IQ4_XS, SIGNED_BLOCK(IQ4_XS, 256, 136))                                                                  \
+    F(mxfp4, GGUF_TYPE_MXFP4, SMALL_BLOCK(MXFP4, 17, false, 12))                                                                 \
+    F(nvfp4, GGUF_TYPE_NVFP4, ((struct layout){GGUF_TYPE_NVFP4, 64, 36, true, false, false, 12}))
 
 static const uint8_t iq4_values[16] = {
 #define IQ4(X) (uint8_t)((X) + SIGNED_BIAS)

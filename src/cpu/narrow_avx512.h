@@ -323,13 +323,13 @@ INLINE void narrow_512(struct layout layout, const struct product *p)
     }
 }
 
-#define DEFINE_NARROW_512(NAME, LAYOUT)                                                                                          \
+#define DEFINE_NARROW_512(NAME, TYPE, LAYOUT)                                                                                    \
     static void narrow_512_##NAME(const struct product *p)                                                                       \
     {                                                                                                                            \
         narrow_512(LAYOUT, p);                                                                                                   \
     }
 FOR_EACH_QUANTISED_TYPE(DEFINE_NARROW_512)
 #undef DEFINE_NARROW_512
-#define NARROW_512_ENTRY(NAME, LAYOUT) [(LAYOUT).type] = narrow_512_##NAME,
+#define NARROW_512_ENTRY(NAME, TYPE, LAYOUT) [TYPE] = narrow_512_##NAME,
 
 #endif
