@@ -206,6 +206,7 @@ static void a_stopped_generation_leaves_a_usable_session(void **state)
         struct carat_event end = finish_generation(session, got);
         assert_int_equal(end.finish, CARAT_FINISH_CANCELLED);
         assert_memory_equal(got, prompt.greedy, (size_t)end.n_ids * sizeof *got);
+        assert_int_equal(carat_generate_next(session, &event, &err), CARAT_DONE); // once
     }
     require(carat_generate_begin(session, prompt.ids, (int32_t)prompt.n, NULL, 0, &options, &err), err);
     finish_generation(session, got);

@@ -242,6 +242,7 @@ static void end_generation(struct carat_session *session)
         kv_truncate(session->kv, 0, NULL);
     session->n_ids = session->kv->n_committed;
     free_generation(session);
+    session->stop_asked = false;
     session->phase = PHASE_IDLE;
 }
 
