@@ -395,6 +395,39 @@ static void sessions_of_different_batches_take_turns_on_one_model(void **state)
     prompt_free(&prompt);
 }
 
+static void media_that_cannot_be_are_refused_before_they_are_read(void **state)
+{
+    (void)state;
+    struct carat_model *model = open_model("tiny-mm.single-Q4_K_M.gguf", "cpu");
+    struct carat_session *session = new_session(model, 512, 64);
+    static const uint8_t rgb[64 * 64 * 3];
+    static const float samples[1600];
+    const struct {
+        struct carat_media media;
+        const char *says;
+    } cases[] = {
+        {{.kind = CARAT_IMAGE, .width = 64, .height = 64}, "rgb"},
+        {{.kind = CARAT_IMAGE, .rgb = rgb, .height = 64}, "empty"},
+        {{.kind = CARAT_IMAGE, .rgb = rgb, .width = -64, .height = 64}, "pixels"},
+        {{.kind = CARAT_IMAGE, .rgb = rgb, .width = 1 << 30, .height = 1 << 30}, "pixels"},
+        {{.kind = CARAT_IMAGE, .rgb = rgb, .width = 64, .height = 64, .image_tokens = 71}, "71"},
+        {{.kind = CARAT_AUDIO, .n_samples = 1600}, "samples"},
+        {{.kind = CARAT_AUDIO, .samples = samples, .n_samples = -1}, "n_samples"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct carat_error err = {0};
+        const char *part = cases[i].media.kind == CARAT_IMAGE ? "image" : "audio";
+        char request[128];
+        snprintf(
+            request, sizeof request, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"%s\",\"media\":0}]}]}", part);
+        assert_false(carat_chat_begin(session, request, &cases[i].media, 1, &err));
+        if (strstr(err.message, cases[i].says) == NULL)
+            give_up("'%s' does not name '%s'", err.message, cases[i].says);
+    }
+    carat_session_free(session);
+    carat_model_free(model);
+}
+
 static void a_file_without_towers_is_no_projector(void **state)
 {
     (void)state;
@@ -486,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_chat_ends_with_the_text_of_its_tokens_and_the_same_seed_repeats_it),
         cmocka_unit_test(a_reply_that_shows_nothing_can_be_stopped_at_any_token),
         cmocka_unit_test(sessions_of_different_batches_take_turns_on_one_model),
+        cmocka_unit_test(media_that_cannot_be_are_refused_before_they_are_read),
         cmocka_unit_test(a_file_without_towers_is_no_projector),
         cmocka_unit_test(history_keeps_the_ids_it_was_generated_with),
         cmocka_unit_test(stop_strings_are_found_across_any_cut),

@@ -18,10 +18,27 @@ static int32_t image_budget(const struct carat_media *media)
     return media->image_tokens != 0 ? media->image_tokens : IMAGE_DEFAULT_TOKENS;
 }
 
+// What the content is hashed by must be there before anything looks at it.
+static bool check_medium(const struct carat_media *media, struct carat_error *err)
+{
+    if (media->kind != CARAT_IMAGE && media->kind != CARAT_AUDIO)
+        return fail(err, CARAT_BAD_ARGUMENT, "a medium is of kind %d: use CARAT_IMAGE or CARAT_AUDIO", (int)media->kind);
+    if (media->kind == CARAT_IMAGE && media->rgb == NULL)
+        return fail(err, CARAT_BAD_ARGUMENT, "an image has no pixels: rgb is NULL");
+    if (media->kind == CARAT_IMAGE && (int64_t)media->width * media->height > IMAGE_MAX_PIXELS)
+        return fail(err, CARAT_UNSUPPORTED, "an image of %d x %d pixels is too large: make it smaller than %d million pixels",
+            media->width, media->height, IMAGE_MAX_PIXELS / 1000000);
+    if (media->kind == CARAT_AUDIO && (media->n_samples < 0 || (media->samples == NULL && media->n_samples > 0)))
+        return fail(err, CARAT_BAD_ARGUMENT, "a sound has no samples: samples is NULL or n_samples negative");
+    return true;
+}
+
 bool session_count_soft(struct carat_session *session, const struct carat_media *media, int32_t *n_pieces,
     int32_t *n_soft_of_piece, int32_t max_pieces, struct carat_error *err)
 {
     struct towers *towers = session->model->towers;
+    if (!check_medium(media, err))
+        return false;
     if (towers == NULL || !towers_has(towers, tower_of(media)))
         return fail(err, CARAT_UNSUPPORTED,
             "the model '%s' takes no %s: use a file that holds that tower, or add its mmproj file", session->model->name,
