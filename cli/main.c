@@ -65,8 +65,17 @@ static void check_output(void)
     _exit(1);
 }
 
+// Without a desktop session Mesa's Vulkan layer that asks the compositor for its GPU complains on stderr. carat looks for the
+// fastest GPU by itself.
+static void quiet_device_layer(void)
+{
+    if (getenv("XDG_RUNTIME_DIR") == NULL)
+        setenv("NODEVICE_SELECT", "1", 0);
+}
+
 int main(int argc, char **argv)
 {
+    quiet_device_layer();
     hold_descriptors();
     atexit(check_output);
     if (argc >= 2 && strcmp(argv[1], "--version") == 0)

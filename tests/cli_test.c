@@ -95,6 +95,17 @@ static void wrong_options_are_usage_errors(void **state)
     }
 }
 
+static void a_switch_of_a_conversation_is_a_boolean(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "enable_thinking", "preserve_thinking", "add_generation_prompt", "continue_final_message"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_int_equal(shell("echo '{\"messages\":[],\"%s\":\"yes\"}' | $C template " MODEL " --json 2>&1", names[i]), 1);
+        assert_non_null(strstr(output, names[i]));
+    }
+}
+
 static void a_seed_gives_the_same_tokens_with_any_number_of_threads(void **state)
 {
     (void)state;
@@ -219,6 +230,7 @@ int main(void)
         cmocka_unit_test(a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one),
         cmocka_unit_test(a_prompt_on_stdin_is_read_to_its_end_zero_bytes_included),
         cmocka_unit_test(wrong_options_are_usage_errors),
+        cmocka_unit_test(a_switch_of_a_conversation_is_a_boolean),
         cmocka_unit_test(a_seed_gives_the_same_tokens_with_any_number_of_threads),
         cmocka_unit_test(adapters_are_added_with_their_strength),
         cmocka_unit_test(an_interrupted_answer_ends_with_130),

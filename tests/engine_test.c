@@ -258,6 +258,14 @@ static void wrong_arguments_are_named(void **state)
     assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
     options.sampling.n_biases = 1; // without a list
     assert_false(carat_generate_begin(session, outside, 1, NULL, 0, &options, &err));
+    options = greedy(4);
+    static const char plain[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
+    for (int32_t n_media = -1; n_media <= 1; n_media += 2) { // without a list
+        assert_false(carat_generate_begin(session, outside, 1, NULL, n_media, &options, &err));
+        assert_non_null(strstr(err.message, "n_media"));
+        assert_false(carat_chat_begin(session, plain, NULL, n_media, &err));
+        assert_non_null(strstr(err.message, "n_media"));
+    }
     char *text;
     size_t n_text;
     assert_false(carat_detokenize(model, outside, 2, true, &text, &n_text, &err));

@@ -112,6 +112,15 @@ static void inspect_states_the_memory_of_weights_and_of_keys_and_values(void **s
     assert_int_equal(kv_global, kv_per_position * context);
     assert_int_equal(context, 1000);
     json_free(document);
+    // A batch is never larger than the context.
+    int64_t working[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(run("inspect '%s' --json --summary -c 16 --batch %d", path, i == 0 ? 16 : 512), 0);
+        document = json_parse(output, strlen(output), NULL);
+        assert_true(json_get_i64(json_get(json_root(document), "memory"), "working", &working[i]));
+        json_free(document);
+    }
+    assert_int_equal(working[0], working[1]);
     gguf_close(file);
 }
 

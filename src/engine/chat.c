@@ -178,6 +178,8 @@ bool carat_chat_begin(
 {
     if (session->phase != PHASE_IDLE)
         return fail(err, CARAT_BAD_ARGUMENT, "a generation is under way on this session: stop it and let it finish first");
+    if (n_media < 0 || (n_media > 0 && media == NULL))
+        return fail(err, CARAT_BAD_ARGUMENT, "n_media says %d, which is not the length of a list", n_media);
     session_end_chat(session);
     struct chat_run *run = calloc(1, sizeof *run);
     if (run == NULL)

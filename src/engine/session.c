@@ -214,6 +214,8 @@ bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int
         options = &defaults;
     if (options->max_tokens < 0 || options->n_logprobs < -1 || options->n_logprobs > 20)
         return fail(err, CARAT_BAD_ARGUMENT, "max_tokens must not be negative, and n_logprobs lies between -1 and 20");
+    if (n_media < 0 || (n_media > 0 && media == NULL))
+        return fail(err, CARAT_BAD_ARGUMENT, "n_media says %d, which is not the length of a list", n_media);
     if (options->sampling.n_biases < 0 || (options->sampling.n_biases > 0 && options->sampling.biases == NULL))
         return fail(err, CARAT_BAD_ARGUMENT, "n_biases says %d, which is not the length of a list", options->sampling.n_biases);
     reset_generation(session, options);
