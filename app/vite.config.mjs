@@ -48,6 +48,11 @@ export default defineConfig({
     define: { DEMO_SHA256: JSON.stringify(createHash('sha256').update(demoBytes).digest('hex')), DEMO_BYTES: demoBytes.length },
     oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
     build: { target: 'es2022', outDir: 'dist', emptyOutDir: true, assetsInlineLimit: 0 },
-    server: { headers: { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' } },
+    optimizeDeps: { exclude: ['carat-web'] }, // its workers and modules lie beside it
+    server: { // npm run dev: models and API come from a `carat serve` on its usual port
+        headers: { 'Cross-Origin-Opener-Policy': 'same-origin', 'Cross-Origin-Embedder-Policy': 'require-corp' },
+        fs: { allow: ['..'] },
+        proxy: { '/api': 'http://localhost:8088', '/v1': 'http://localhost:8088', '/models': 'http://localhost:8088' },
+    },
     plugins: [copyDemoModel(), fillServiceWorker()],
 });
