@@ -321,6 +321,8 @@ bool webgpu_weight_write(
     struct device_weight *w = device_weight_of(weight);
     if (weight->home != WEIGHT_DEVICE || offset != w->n_written || n_bytes > w->n_bytes - offset)
         return fail(err, CARAT_BAD_ARGUMENT, "tensor '%s' is not written in order", weight->name);
+    if (n_bytes == 0)
+        return true;
     if (!w->is_vector)
         return write_staged(ops, weight, bytes, n_bytes, err);
     memcpy(w->raw + offset, bytes, (size_t)n_bytes);
