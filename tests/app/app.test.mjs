@@ -541,6 +541,20 @@ test('a lost graphics device is replaced and the answer goes on, with the conver
     }
 });
 
+test('a graphics device that computes wrongly is found before a download, and the processor answers', async () => {
+    const gpuBrowser = await launch({ gpu: true });
+    const visitor = await visit(gpuBrowser, `${server.url}/`, { settings: { backend: 'auto' }, worker: 'GPUQueue.prototype.writeBuffer = () => undefined;' });
+    try {
+        await visitor.page.getByText(/It computes wrongly/).waitFor();
+        await loadDemo(visitor.page);
+        assert.match(await visitor.page.locator('.badge').innerText(), /thread/);
+        assert.match(await ask(visitor.page, 'What colour is a ruby?'), /red/i);
+    } finally {
+        seen.push(...visitor.requests);
+        await gpuBrowser.close();
+    }
+});
+
 visiting('the benchmark measures reading and writing', {}, async (page) => {
     await loadDemo(page);
     await page.goto(`${server.url}/#bench`);
