@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // A sink with room for *context bytes. It stands here because it calls fail.
@@ -167,6 +168,25 @@ static void a_file_appears_only_when_it_is_complete(void **state)
     assert_true(gguf_open_path(path, &file, NULL));
     assert_int_equal(gguf_find_tensor(file, "t")->offset % 64, 0);
     gguf_close(file);
+}
+
+// As root, /dev/null as the output would take the device from the whole system. A pipe stands for it here.
+static void only_files_are_replaced(void **state)
+{
+    (void)state;
+    char pipe_path[128], part[160];
+    struct carat_error err = {0};
+    struct stat status;
+    snprintf(pipe_path, sizeof pipe_path, "%s/pipe", folder);
+    snprintf(part, sizeof part, "%s.part", pipe_path);
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_null(gguf_writer_new(pipe_path, 0, &err));
+    assert_non_null(strstr(err.message, "not a regular file"));
+    assert_int_equal(stat(pipe_path, &status), 0);
+    assert_true(S_ISFIFO(status.st_mode));
+    assert_int_equal(access(part, F_OK), -1);
+    assert_null(gguf_writer_new(folder, 0, &err));
+    unlink(pipe_path);
 }
 
 static void wrong_use_of_the_writer_is_an_error_that_stays(void **state)
@@ -380,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_written_file_has_exactly_the_bytes_of_the_format),
         cmocka_unit_test(a_copied_fixture_is_the_same_file),
         cmocka_unit_test(a_file_appears_only_when_it_is_complete),
+        cmocka_unit_test(only_files_are_replaced),
         cmocka_unit_test(wrong_use_of_the_writer_is_an_error_that_stays),
         cmocka_unit_test(a_full_disk_is_reported),
         cmocka_unit_test(a_peft_adapter_holds_the_numbers_of_its_gguf_twin),

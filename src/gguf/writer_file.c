@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gguf/writer_internal.h"
@@ -55,8 +56,18 @@ static void close_file(struct gguf_writer_target *target)
     free(file);
 }
 
+// Renaming would put a file in the place of a device: /dev/null would be gone for the whole system.
+static bool may_replace(const char *path, struct carat_error *err)
+{
+    struct stat status;
+    return stat(path, &status) != 0 || S_ISREG(status.st_mode) ||
+           fail(err, CARAT_BAD_ARGUMENT, "%s is not a regular file; name a file to write", path);
+}
+
 static struct file_target *file_target_new(const char *path, struct carat_error *err)
 {
+    if (!may_replace(path, err))
+        return NULL;
     struct file_target *file = calloc(1, sizeof *file);
     size_t n = strlen(path);
     if (file != NULL) {
