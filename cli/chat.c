@@ -58,6 +58,9 @@ struct talk {
     struct json_writer parts; // media for the next message, as JSON parts each followed by a comma
 };
 
+// Around what is not the answer; empty when stdout is no terminal.
+static const char *dim = "", *undim = "";
+
 // --- the conversation
 // -------------------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,7 @@ static void show_event(struct talk *talk, const struct carat_event *event)
     }
     hide_progress();
     if (event->kind == CARAT_EVENT_REASONING) {
-        printf("\033[2m%.*s\033[0m", (int)event->n_text, event->text);
+        printf("%s%.*s%s", dim, (int)event->n_text, event->text, undim);
     } else if (event->kind == CARAT_EVENT_CONTENT) {
         fwrite(event->text, 1, event->n_text, stdout);
         json_write_raw(&talk->turns[talk->n_turns - 1].reply, event->text, event->n_text);
@@ -152,14 +155,14 @@ static void show_finish(const struct talk *talk, const struct carat_event *event
     const struct carat_usage *usage = &event->usage;
     putchar('\n');
     if (event->finish == CARAT_FINISH_CANCELLED)
-        puts("\033[2m[stopped]\033[0m");
+        printf("%s[stopped]%s\n", dim, undim);
     if (event->finish == CARAT_FINISH_LENGTH)
-        puts("\033[2m[cut: the limit of tokens or the context is reached; /clear starts anew]\033[0m");
+        printf("%s[cut: the limit of tokens or the context is reached; /clear starts anew]%s\n", dim, undim);
     if (talk->stats)
-        printf("\033[2m[%d + %d tokens, %d of the prompt were in the cache; %.1f tokens/s; context %d of %d]\033[0m\n",
+        printf("%s[%d + %d tokens, %d of the prompt were in the cache; %.1f tokens/s; context %d of %d]%s\n", dim,
             usage->n_prompt, usage->n_generated, usage->n_prompt_cached,
             usage->generate_ms > 0 ? (usage->n_generated - 1) * 1e3 / usage->generate_ms : 0,
-            carat_session_position(talk->session), carat_session_context(talk->session));
+            carat_session_position(talk->session), carat_session_context(talk->session), undim);
     putchar('\n');
 }
 
@@ -231,7 +234,7 @@ static void answer_or_complain(struct talk *talk)
     struct carat_error err;
     talk->sampling.seed++;
     if (!answer(talk, &err)) {
-        printf("%s\n\n", err.message);
+        printf("%s%s\n\n", err.message, err.code == CARAT_CONTEXT_FULL ? " (/clear starts anew)" : "");
         turn_free(&talk->turns[--talk->n_turns]);
     }
 }
@@ -416,6 +419,10 @@ int command_chat(int argc, char **argv)
     struct carat_model *model = open_model(name, &model_options);
     catch_interrupts(false);
     take_utf8();
+    if (isatty(STDOUT_FILENO)) {
+        dim = "\033[2m";
+        undim = "\033[0m";
+    }
     bool ok = model != NULL;
     if (ok && !carat_session_new(model, &session_options, &talk.session, &err)) {
         fprintf(stderr, "carat: %s\n", err.message);
