@@ -476,22 +476,27 @@ export class ModelStore {
     ): Promise<Transfer> {
         const id = fileIdOf(key);
         await this.checkQuota(key, what.size - ((await this.get(key))?.received ?? 0));
-        const file = await this.folder.open(`${id}.journal`, true);
+        let file: StoreFile | undefined;
         let part: StoreFile | undefined;
         try {
+            file = await this.folder.open(`${id}.journal`, true);
             const journal = await Journal.open(file);
             await this.begin(id, journal, key, what, options);
             part = await this.folder.open(`${id}.part`, true);
-            await this.reserve(key, part, journal);
+            await this.reserve(part, journal);
             if (remote !== undefined && remote.etag === null) remote.etag = journal.begin!.etag;
             const transfer = new Transfer(this.folder, id, journal, part, stream, options, () => this.transfers.delete(key));
             this.transfers.set(key, transfer);
             return transfer;
         } catch (error) {
             await part?.close();
-            await file.close();
-            if (asCaratError(error).code === 'quota' && (await this.get(key))?.received === 0) await this.delete(key);
-            throw error;
+            await file?.close();
+            if (asCaratError(error).code !== 'quota') throw error;
+            const received = (await this.get(key))?.received ?? 0;
+            if (received === 0) await this.delete(key);
+            throw makeError('quota', `'${key}' needs ${gigabytes(what.size - received)} more than the browser lets this site store`, {
+                cause: error,
+            });
         }
     }
 
@@ -522,19 +527,9 @@ export class ModelStore {
     }
 
     // Gives the file its full size at once, which costs nothing but the quota. Browsers no longer tell the true quota beforehand.
-    private async reserve(key: string, part: StoreFile, journal: Journal): Promise<void> {
+    private async reserve(part: StoreFile, journal: Journal): Promise<void> {
         if ((await part.size()) === journal.begin!.size) return;
-        try {
-            await part.truncate(journal.begin!.size);
-        } catch (error) {
-            if (asCaratError(error).code !== 'quota') throw error;
-            throw makeError(
-                'quota',
-                `'${key}' needs ${gigabytes(journal.begin!.size - journal.received())} more than the browser ` +
-                    'lets this site store',
-                { cause: error },
-            );
-        }
+        await part.truncate(journal.begin!.size);
     }
 
     private async checkQuota(key: string, needed: number): Promise<void> {

@@ -99,7 +99,7 @@ test('a model is downloaded into OPFS, listed, verified and deleted, with progre
     }));
 
 test('a tab killed at many points of a download is taken up by the next, which brings only what is missing', async () => {
-    slowMs = 25;
+    slowMs = 50;
     asked = [];
     let kills = 0;
     for (let ms = 400; kills < 40; ms += 150) {
@@ -127,18 +127,17 @@ test('a tab killed at many points of a download is taken up by the next, which b
 });
 
 test('a download goes on when the whole browser was killed', async () => {
-    slowMs = 25;
+    slowMs = 50;
     let other = await launch({ keep: true });
     const page = await openPage(other.context, server.url);
-    await Promise.race([
-        page
-            .evaluate(async () => {
-                const models = await window.carat.Models.open();
-                await models.download('/bytes', { key: 'b' });
-            })
-            .catch(() => undefined),
-        new Promise((resolve) => setTimeout(resolve, 1500)),
-    ]);
+    // Killed when the first of several chunks is safe.
+    await page.evaluate(async () => {
+        const models = await window.carat.Models.open();
+        await new Promise((resolve, reject) => {
+            const onProgress = (progress) => progress.received > 0 && resolve();
+            models.download('/bytes', { key: 'b', parallel: 1, onProgress }).then(() => reject(new Error('finished')), reject);
+        });
+    });
     await other.close();
     slowMs = 0;
     other = await launch({ profile: other.profile });
