@@ -80,6 +80,8 @@ if(TARGET carat_webgpu)
     add_executable(webgpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/webgpu_kernels.c)
     target_link_libraries(webgpu_kernels PRIVATE carat_library)
 endif()
+add_executable(cpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cpu_kernels.c)
+target_link_libraries(cpu_kernels PRIVATE carat_library)
 add_executable(towers_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/towers.c)
 target_link_libraries(towers_bench PRIVATE carat_library)
 

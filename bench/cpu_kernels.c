@@ -1,6 +1,6 @@
-// kernels.c: how fast the CPU backend's products are, against the memory's speed.
+// cpu_kernels.c: how fast the CPU backend's products are, against the memory's speed.
 //
-//     kernels [threads [isa [type ...]]]      e.g. kernels 1 AVX2 Q4_K Q6_K; isa "": the best
+//     cpu_kernels [threads [isa [type ...]]]      e.g. kernels 1 AVX2 Q4_K Q6_K; isa "": the best
 //
 // Decoding: GB/s of weights read by a product with one column, from a buffer larger than the caches; `read` is a plain sum over
 // the same bytes. Prefill: billions of multiply-adds a second of a product with 256 columns. Medians of several runs. With one
