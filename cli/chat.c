@@ -173,7 +173,7 @@ static bool answer(struct talk *talk, struct carat_error *err)
     bool ok = !request.failed || fail(err, CARAT_NO_MEMORY, "no memory for the conversation");
     ok = ok && carat_chat_begin(talk->session, request.bytes, talk->media, talk->n_media, err);
     json_writer_free(&request);
-    interrupted = 0;
+    forget_interrupts();
     while (ok) {
         struct carat_event event;
         enum carat_status status = carat_chat_next(talk->session, &event, err);
@@ -292,6 +292,26 @@ static void take_utf8(void)
         setlocale(LC_CTYPE, "en_US.UTF-8");
 }
 
+#ifdef CARAT_HAVE_EDITLINE
+// Reads a character for the editor: a code point, or EOF after Ctrl-C. (The editor's own way to read can miss a Ctrl-C that comes
+// just before the read.) A byte that is not UTF-8 is taken as a character of its own.
+static int read_character(FILE *input)
+{
+    static const unsigned char continuations[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3}; // by the first four bits
+    unsigned char byte;
+    if (!input_is_ready(fileno(input)) || read(fileno(input), &byte, 1) != 1)
+        return EOF;
+    int n = continuations[byte >> 4];
+    int character = n > 0 ? byte & (0x3f >> n) : byte;
+    for (int i = 0; i < n; i++) {
+        if (!input_is_ready(fileno(input)) || read(fileno(input), &byte, 1) != 1)
+            return EOF;
+        character = character << 6 | (byte & 0x3f);
+    }
+    return character;
+}
+#endif
+
 // One line without its newline, or NULL at the end of the input. Freed by the caller.
 static char *read_line(const char *prompt)
 {
@@ -349,7 +369,7 @@ static char *read_message(void)
 static void converse(struct talk *talk)
 {
     for (;;) {
-        interrupted = 0;
+        forget_interrupts();
         char *line = read_message();
         if (line == NULL && interrupted && isatty(STDIN_FILENO)) {
             puts("\n(Ctrl-D or /exit leaves.)"); // the line is given up, not the conversation
@@ -419,6 +439,9 @@ int command_chat(int argc, char **argv)
     struct carat_model *model = open_model(name, &model_options);
     catch_interrupts(false);
     take_utf8();
+#ifdef CARAT_HAVE_EDITLINE
+    rl_getc_function = read_character;
+#endif
     if (isatty(STDOUT_FILENO)) {
         dim = "\033[2m";
         undim = "\033[0m";

@@ -3,9 +3,11 @@
 #include "options.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,15 +258,44 @@ static bool add_adapters(struct carat_model *model, struct carat_error *err)
 // --- Ctrl-C
 
 volatile sig_atomic_t interrupted;
+static int interrupt_pipe[2] = {-1, -1}; // a byte for each Ctrl-C, so that poll() wakes up whenever it comes
 
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
+    int saved = errno;
     interrupted = 1;
+    ssize_t written = write(interrupt_pipe[1], "", 1); // a full pipe has enough to tell
+    (void)written;
+    errno = saved;
+}
+
+void forget_interrupts(void)
+{
+    char bytes[64];
+    while (read(interrupt_pipe[0], bytes, sizeof bytes) > 0)
+        continue;
+    interrupted = 0;
+}
+
+bool input_is_ready(int descriptor)
+{
+    struct pollfd waits[] = {{.fd = descriptor, .events = POLLIN}, {.fd = interrupt_pipe[0], .events = POLLIN}};
+    int n;
+    do
+        n = poll(waits, 2, -1);
+    while (n < 0 && errno == EINTR);
+    return n > 0 && !interrupted;
 }
 
 void catch_interrupts(bool once)
 {
+    if (interrupt_pipe[0] < 0 && pipe(interrupt_pipe) == 0) {
+        for (int i = 0; i < 2; i++) {
+            fcntl(interrupt_pipe[i], F_SETFL, O_NONBLOCK);
+            fcntl(interrupt_pipe[i], F_SETFD, FD_CLOEXEC);
+        }
+    }
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = once ? (int)SA_RESETHAND : 0};
     sigaction(SIGINT, &action, NULL);
 }

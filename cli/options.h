@@ -51,6 +51,10 @@ extern const char adapter_options_help[];
 // ends the program. Called after the model was opened, so that loading can be broken off at once.
 void catch_interrupts(bool once);
 extern volatile sig_atomic_t interrupted;
+// Waits until a read from the descriptor would not block (true) or Ctrl-C was pressed, now or earlier (false).
+bool input_is_ready(int descriptor);
+// Whatever Ctrl-C was pressed for is done with.
+void forget_interrupts(void);
 
 // A progress bar on stderr for what takes more than a second; nothing when stderr is no terminal.
 bool show_progress(void *context, const char *what, uint64_t done, uint64_t total);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -197,6 +198,18 @@ static void type(int terminal, const char *keys)
     assert_int_equal(write(terminal, keys, strlen(keys)), (ssize_t)strlen(keys));
 }
 
+// Waits for the prompt, and for the editor that libedit starts only after it: a key typed before would meet the terminal's own
+// line discipline.
+static bool prompts(int terminal)
+{
+    struct termios mode;
+    if (!shows(terminal, "> "))
+        return false;
+    while (tcgetattr(terminal, &mode) == 0 && (mode.c_lflag & ICANON) != 0)
+        usleep(1000);
+    return true;
+}
+
 // Line editing knows whole characters in every locale; Ctrl-C gives up a line, Ctrl-D ends.
 static void a_chat_in_a_terminal_edits_utf8_and_survives_ctrl_c(void **state)
 {
@@ -213,18 +226,17 @@ static void a_chat_in_a_terminal_edits_utf8_and_survives_ctrl_c(void **state)
         execl(CARAT_PROGRAM, CARAT_PROGRAM, "chat", MODEL, "--backend", "cpu", "--threads", "2", "-n", "4", (char *)NULL);
         _exit(127);
     }
-    // A key typed before the prompt would meet the terminal's own line discipline instead of the editor.
     n_shown = 0;
-    assert_true(shows(terminal, "> "));
+    assert_true(prompts(terminal));
     type(terminal, "/\u00e4\u00f6\u65e5\x7f\x7f\u00fc\r");
     assert_true(shows(terminal, "There is no command /\u00e4\u00fc;"));
-    assert_true(shows(terminal, "> "));
+    assert_true(prompts(terminal));
     type(terminal, "half a line\x03");
     assert_true(shows(terminal, "/exit leaves"));
-    assert_true(shows(terminal, "> "));
+    assert_true(prompts(terminal));
     type(terminal, "/again\r");
     assert_true(shows(terminal, "no message to answer"));
-    assert_true(shows(terminal, "> "));
+    assert_true(prompts(terminal));
     type(terminal, "\x04");
     assert_false(shows(terminal, "what is never there"));
     int status;

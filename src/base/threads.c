@@ -18,6 +18,7 @@
 
 #ifndef __wasm__
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 #endif
 #ifdef __linux__
@@ -204,14 +205,19 @@ static bool start_workers(struct threads *pool, struct carat_error *err)
     pool->workers = calloc((size_t)pool->n_threads, sizeof *pool->workers);
     if (pool->workers == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for %d threads", pool->n_threads);
-    for (int i = 1; i < pool->n_threads; i++) {
+    // Signals are the program's business: a worker that took one would keep the thread that waits for it from waking up.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = true;
+    for (int i = 1; ok && i < pool->n_threads; i++) {
         struct worker *worker = &pool->workers[i - 1];
         *worker = (struct worker){.pool = pool, .index = i};
-        if (pthread_create(&worker->handle, NULL, worker_start, worker) != 0)
-            return fail(err, CARAT_NO_MEMORY, "the system gave only %d of %d threads; ask for fewer", i, pool->n_threads);
-        pool->n_started++;
+        ok = pthread_create(&worker->handle, NULL, worker_start, worker) == 0;
+        pool->n_started += ok;
     }
-    return true;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return ok || fail(err, CARAT_NO_MEMORY, "the system gave only %d of %d threads; ask for fewer", pool->n_started + 1, pool->n_threads);
 }
 
 static void stop_workers(struct threads *pool)
