@@ -17,9 +17,9 @@
 
 #include <cmocka.h>
 
-enum { N_BYTES = 600000, SMALL_BYTES = 1000, REQUEST_BYTES = 8192 };
+enum { N_BYTES = 600000, SMALL_BYTES = 1000, LARGE_BYTES = 64 << 20, REQUEST_BYTES = 8192 };
 
-static uint8_t content[N_BYTES];
+static uint8_t content[LARGE_BYTES]; // a file has the first bytes of it
 static char folder[] = "/tmp/carat-source-XXXXXX";
 
 // --- a web server that can be told to misbehave by the path
@@ -28,6 +28,7 @@ static int listener;
 static int port;
 static pthread_t server_thread;
 static int n_requests;
+static uint64_t n_sent_bytes;
 
 static void send_all(int connection, const void *bytes, size_t n_bytes)
 {
@@ -49,6 +50,8 @@ static void answer(int connection, const char *request)
         return;
     if (strcmp(path, "/small") == 0)
         total = SMALL_BYTES;
+    if (strcmp(path, "/large") == 0)
+        total = LARGE_BYTES;
     if (strcmp(path, "/changed-size") == 0)
         total = N_BYTES - (unsigned long)n_requests;
     if (last >= total)
@@ -85,8 +88,9 @@ static void answer(int connection, const char *request)
     int n_head =
         snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n%s%sETag: \"%d\"\r\nConnection: close\r\n\r\n", status,
             n_body, content_range, extra, strcmp(path, "/changed-tag") == 0 ? n_requests : 0);
+    n_sent_bytes += n_sent;
     send_all(connection, head, (size_t)n_head);
-    send_all(connection, content + first, first + n_sent > N_BYTES ? N_BYTES - first : n_sent);
+    send_all(connection, content + first, n_sent);
 }
 
 static void *serve(void *context)
@@ -114,7 +118,7 @@ static void *serve(void *context)
 static int start(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < N_BYTES; i++)
+    for (uint32_t i = 0; i < LARGE_BYTES; i++)
         content[i] = (uint8_t)(i * 2654435761u >> 24);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n_address = sizeof address;
@@ -298,6 +302,50 @@ static void a_connection_that_breaks_is_resumed_where_it_stopped(void **state)
     gguf_source_close(source);
 }
 
+// Reads 64 MB as a model is loaded: tensors of many sizes, one after another, with padding and a part that nobody reads.
+static void reads_that_follow_each_other_share_requests(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct gguf_source *source = open_url("/large", &err);
+    if (source == NULL && err.code == CARAT_UNSUPPORTED)
+        skip();
+    assert_non_null(source);
+    static const size_t sizes[] = {2048, 100000, 64, 3 << 20, 700, 4 << 20, 20 << 20};
+    static uint8_t got[20 << 20];
+    int before = n_requests, n_reads = 0;
+    uint64_t offset = 0;
+    for (size_t i = 0; offset + sizes[i % 7] <= LARGE_BYTES; i++, n_reads++) {
+        size_t n = sizes[i % 7];
+        if (!gguf_source_read(source, offset, got, n, &err))
+            fail_msg("%s", err.message);
+        assert_memory_equal(got, content + offset, n);
+        offset += n + i % 3 * 32;
+    }
+    assert_true(n_reads > 14);
+    assert_in_range(n_requests - before, 1, n_reads / 2);
+    gguf_source_close(source);
+}
+
+static void reads_here_and_there_bring_only_what_they_ask_for(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    struct gguf_source *source = open_url("/large", &err);
+    if (source == NULL && err.code == CARAT_UNSUPPORTED)
+        skip();
+    assert_non_null(source);
+    uint64_t before = n_sent_bytes;
+    uint8_t got[256];
+    for (uint64_t i = 1; i <= 20; i++) {
+        uint64_t offset = i * 7919 * 256 % (LARGE_BYTES - 300000) + 300000;
+        assert_true(gguf_source_read(source, offset, got, sizeof got, &err));
+        assert_memory_equal(got, content + offset, sizeof got);
+    }
+    assert_int_equal(n_sent_bytes - before, 20 * sizeof got);
+    gguf_source_close(source);
+}
+
 static void a_server_that_is_not_there_is_an_error(void **state)
 {
     (void)state;
@@ -470,6 +518,8 @@ int main(void)
         cmocka_unit_test(a_server_that_breaks_the_rules_is_refused),
         cmocka_unit_test(a_file_that_changes_on_the_server_is_noticed),
         cmocka_unit_test(a_connection_that_breaks_is_resumed_where_it_stopped),
+        cmocka_unit_test(reads_that_follow_each_other_share_requests),
+        cmocka_unit_test(reads_here_and_there_bring_only_what_they_ask_for),
         cmocka_unit_test(a_server_that_is_not_there_is_an_error),
         cmocka_unit_test_setup(models_of_the_store_are_found_by_the_names_that_users_write, make_store),
         cmocka_unit_test(the_environment_says_where_the_store_is),

@@ -33,8 +33,8 @@ struct gguf_source *gguf_source_callback(
 // memory works either way. A mapped file must not be shortened while it is open.
 struct gguf_source *gguf_source_file(const char *path, bool map, struct carat_error *err);
 
-// A file on an http or https server that supports ranges. Each read is one request; the answer must be 206 with exactly the
-// range that was asked for, from an unchanged file. Fails with CARAT_UNSUPPORTED in builds without libcurl.
+// A file on an http or https server that supports ranges. Reads that follow each other share requests; each answer must be 206
+// with exactly the range that was asked for, from an unchanged file. Fails with CARAT_UNSUPPORTED in builds without libcurl.
 struct gguf_source *gguf_source_http(const char *url, struct carat_error *err);
 
 // Whatever `name` means: the path of an existing file, an http(s) URL, or a model of the local Ollama store ("gemma4:e2b").

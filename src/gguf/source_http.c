@@ -2,6 +2,9 @@
 //
 // A server that ignores the range, or answers with other bytes than asked for, would silently corrupt what is read. So an answer
 // must be 206 with exactly the Content-Range that was asked for, the total size must stay the same, and so must the entity tag.
+//
+// A distant server takes longer to answer than to send: reads that follow each other are served from a window, which is fetched
+// with one request and doubles while they go on. Reads here and there (rows of a table) fetch what they ask for and no more.
 
 #ifndef __wasm__
 
@@ -31,15 +34,20 @@ enum {
     STALL_TIMEOUT_S = 60,
     MAX_RESUMPTIONS = 8,
     TAG_BYTES = 256,
-    FIRST_BYTES = 256 * 1024
+    FIRST_BYTES = 256 * 1024, // comes with the size when the file is opened: mostly the whole header
+    WINDOW_BYTES = 16 << 20,
+    GAP_BYTES = 64 * 1024 // reads that leave out no more than this still follow each other
 };
 
 struct http_source {
     struct gguf_source source; // first
     CURL *curl;
     char tag[TAG_BYTES]; // ETag of the first answer, "" when it had none
-    uint8_t *first;      // the first bytes, which came with the size: a header needs no second request
-    size_t n_first;
+    uint8_t *window;     // n_window bytes from window_begin on
+    uint64_t window_begin;
+    size_t n_window, capacity; // bytes held, allocated
+    uint64_t next;             // where the last read ended
+    size_t n_ahead;            // size of the next window
     char message[CURL_ERROR_SIZE];
     char url[];
 };
@@ -58,7 +66,7 @@ static void close_http(struct gguf_source *source)
 {
     struct http_source *http = (struct http_source *)source;
     curl_easy_cleanup(http->curl);
-    free(http->first);
+    free(http->window);
     free(http);
 }
 
@@ -191,18 +199,9 @@ static bool fetch(struct transfer *transfer, uint64_t offset, struct carat_error
     return true;
 }
 
-static bool read_http(struct gguf_source *source, uint64_t offset, void *dst, size_t n_bytes, struct carat_error *err)
+// Fetches [offset, offset + n_bytes) of the file, going on where a connection breaks.
+static bool fetch_all(struct http_source *http, uint64_t offset, uint8_t *dst, size_t n_bytes, struct carat_error *err)
 {
-    struct http_source *http = (struct http_source *)source;
-    if (offset < http->n_first) {
-        size_t n = http->n_first - (size_t)offset < n_bytes ? http->n_first - (size_t)offset : n_bytes;
-        memcpy(dst, http->first + offset, n);
-        dst = (uint8_t *)dst + n;
-        offset += n;
-        n_bytes -= n;
-    }
-    if (n_bytes == 0)
-        return true;
     for (int i = 0;; i++) {
         struct transfer transfer = {.http = http, .dst = dst, .n_wanted = n_bytes};
         bool ok = fetch(&transfer, offset, err);
@@ -210,9 +209,57 @@ static bool read_http(struct gguf_source *source, uint64_t offset, void *dst, si
             return fail(err, CARAT_IO, "%s: the file changed on the server while it was read; open it again", http->url);
         if (ok || !transfer.is_cut || i == MAX_RESUMPTIONS)
             return ok;
-        dst = (uint8_t *)dst + transfer.n_got; // what came before the connection broke is kept
+        dst += transfer.n_got; // what came before the connection broke is kept
         offset += transfer.n_got;
         n_bytes -= transfer.n_got;
+    }
+}
+
+// Makes the window begin at offset and hold at least n_bytes, no more than WINDOW_BYTES of them.
+static bool move_window(struct http_source *http, uint64_t offset, size_t n_bytes, struct carat_error *err)
+{
+    uint64_t n_rest = http->source.n_bytes - offset;
+    size_t n_wanted = n_bytes > http->n_ahead ? n_bytes : http->n_ahead;
+    if (n_wanted > n_rest)
+        n_wanted = (size_t)n_rest;
+    http->n_window = 0;
+    if (n_wanted > http->capacity) {
+        uint8_t *grown = realloc(http->window, n_wanted);
+        if (grown == NULL)
+            return fail(err, CARAT_NO_MEMORY, "no memory to read %zu bytes of %s ahead", n_wanted, http->url);
+        http->window = grown;
+        http->capacity = n_wanted;
+    }
+    if (!fetch_all(http, offset, http->window, n_wanted, err))
+        return false;
+    http->window_begin = offset;
+    http->n_window = n_wanted;
+    http->n_ahead = http->n_ahead < WINDOW_BYTES / 2 ? http->n_ahead * 2 : WINDOW_BYTES;
+    return true;
+}
+
+static bool read_http(struct gguf_source *source, uint64_t offset, void *dst, size_t n_bytes, struct carat_error *err)
+{
+    struct http_source *http = (struct http_source *)source;
+    bool follows = offset >= http->next && offset - http->next <= GAP_BYTES;
+    if (!follows)
+        http->n_ahead = FIRST_BYTES;
+    http->next = offset + n_bytes;
+    for (;;) {
+        if (offset >= http->window_begin && offset - http->window_begin < http->n_window) {
+            size_t at = (size_t)(offset - http->window_begin);
+            size_t n = http->n_window - at < n_bytes ? http->n_window - at : n_bytes;
+            memcpy(dst, http->window + at, n);
+            dst = (uint8_t *)dst + n;
+            offset += n;
+            n_bytes -= n;
+        }
+        if (n_bytes == 0)
+            return true;
+        if (!follows || n_bytes > WINDOW_BYTES)
+            return fetch_all(http, offset, dst, n_bytes, err);
+        if (!move_window(http, offset, n_bytes, err))
+            return false;
     }
 }
 
@@ -233,13 +280,14 @@ static bool open_http(struct http_source *http, struct carat_error *err)
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, http->message);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
-    http->first = malloc(FIRST_BYTES);
-    if (http->first == NULL)
+    http->window = malloc(FIRST_BYTES);
+    if (http->window == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory to open %s", http->url);
-    struct transfer transfer = {.http = http, .dst = http->first, .n_wanted = FIRST_BYTES, .is_first = true};
+    http->capacity = http->n_ahead = FIRST_BYTES;
+    struct transfer transfer = {.http = http, .dst = http->window, .n_wanted = FIRST_BYTES, .is_first = true};
     if (!fetch(&transfer, 0, err))
         return false;
-    http->n_first = transfer.n_got;
+    http->n_window = transfer.n_got;
     http->source.n_bytes = transfer.total;
     memcpy(http->tag, transfer.tag, sizeof http->tag);
     return true;
