@@ -84,11 +84,6 @@ uint64_t gpu_buffer_bytes(const struct gpu_buffer *buffer)
     return buffer->n_bytes;
 }
 
-uint32_t gpu_buffer_handle(const struct gpu_buffer *buffer)
-{
-    return (uint32_t)(uintptr_t)buffer->handle;
-}
-
 void gpu_write(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes)
 {
     gpu_submit(gpu); // writes overtake what is only recorded

@@ -79,9 +79,6 @@ struct gpu_buffer *gpu_buffer_new(struct gpu *gpu, uint64_t n_bytes, struct cara
 void gpu_buffer_free(struct gpu *gpu, struct gpu_buffer *buffer); // NULL is allowed; queued work is submitted first
 uint64_t gpu_buffer_bytes(const struct gpu_buffer *buffer);
 
-// The number by which the host knows the buffer (WebAssembly), so that it can write into it by itself.
-uint32_t gpu_buffer_handle(const struct gpu_buffer *buffer);
-
 // Copies into a buffer after everything queued so far. offset and n_bytes are multiples of 4.
 void gpu_write(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
 

@@ -25,21 +25,6 @@ enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err);
 bool webgpu_self_test(struct ops *ops, struct carat_error *err);
 #endif
 
-// Filling a weight without passing its bytes through this process, for hosts that can write into GPU buffers themselves (the
-// browser: queue.writeBuffer from the stream). Instead of ops->weight_write: ask for the target of the next bytes, at most
-// n_wanted; write exactly target.n_bytes of them (the number rounded up to a multiple of 4, whatever the padding holds) to the
-// buffer with the host's handle gpu_buffer_handle(target.buffer) at target.offset; then tell webgpu_weight_written. Repeat.
-// A target of 0 bytes means: a vector, use ops->weight_write for it. n_wanted is a multiple of 4 but for the end of the weight.
-struct gpu_buffer;
-struct webgpu_target {
-    struct gpu_buffer *buffer;
-    uint64_t offset;
-    uint64_t n_bytes;
-};
-bool webgpu_weight_target(
-    struct ops *ops, struct weight *weight, uint64_t n_wanted, struct webgpu_target *target, struct carat_error *err);
-bool webgpu_weight_written(struct ops *ops, struct weight *weight, uint64_t n_bytes, struct carat_error *err);
-
 #ifndef __wasm__
 // Time per kernel, where the device has timestamps: everything queued between the two calls, one dispatch at a time. Writes at
 // most `capacity` characters of a table for people; false when the device has no timestamps.

@@ -214,16 +214,22 @@ static bool begin_staging(struct webgpu *gpu, const struct weight *weight, struc
     return true;
 }
 
-bool webgpu_weight_target(
-    struct ops *ops, struct weight *weight, uint64_t n_wanted, struct webgpu_target *target, struct carat_error *err)
+// Where the next bytes of a weight go.
+struct write_target {
+    struct gpu_buffer *buffer;
+    uint64_t offset;
+    uint64_t n_bytes;
+};
+
+// The place of the next bytes of a matrix, at most n_wanted of them.
+static bool next_target(
+    struct ops *ops, struct weight *weight, uint64_t n_wanted, struct write_target *target, struct carat_error *err)
 {
     struct webgpu *gpu = webgpu_of(ops);
     struct device_weight *w = device_weight_of(weight);
-    *target = (struct webgpu_target){0};
+    *target = (struct write_target){0};
     if (weight->home != WEIGHT_DEVICE || w->n_written >= w->n_bytes)
         return fail(err, CARAT_BAD_ARGUMENT, "tensor '%s' takes no more bytes", weight->name);
-    if (w->is_vector)
-        return true;
     uint64_t left = w->n_bytes - w->n_written;
     n_wanted = n_wanted < left ? n_wanted : left;
     if (!w->layout.direct) {
@@ -246,7 +252,8 @@ bool webgpu_weight_target(
     return true;
 }
 
-bool webgpu_weight_written(struct ops *ops, struct weight *weight, uint64_t n_bytes, struct carat_error *err)
+// n_bytes have been written to that place.
+static bool note_written(struct ops *ops, struct weight *weight, uint64_t n_bytes, struct carat_error *err)
 {
     struct webgpu *gpu = webgpu_of(ops);
     struct device_weight *w = device_weight_of(weight);
@@ -283,11 +290,11 @@ static void write_padded(struct webgpu *gpu, struct gpu_buffer *buffer, uint64_t
 static bool write_staged(struct ops *ops, struct weight *weight, const uint8_t *bytes, uint64_t n, struct carat_error *err)
 {
     while (n > 0) {
-        struct webgpu_target target;
-        if (!webgpu_weight_target(ops, weight, n, &target, err))
+        struct write_target target;
+        if (!next_target(ops, weight, n, &target, err))
             return false;
         write_padded(webgpu_of(ops), target.buffer, target.offset, bytes, target.n_bytes);
-        if (!webgpu_weight_written(ops, weight, target.n_bytes, err))
+        if (!note_written(ops, weight, target.n_bytes, err))
             return false;
         bytes += target.n_bytes;
         n -= target.n_bytes;
