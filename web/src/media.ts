@@ -106,8 +106,8 @@ function fromPixels({ data, width, height }: Pixels): ImageMedia {
 
 async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
     if (typeof createImageBitmap === 'undefined')
-        throw makeError('unsupported', 'there is no decoder for image files here', {
-            remedy: 'Pass the pixels: {data, width, height} with RGBA bytes.',
+        throw makeError('unsupported', 'there is no decoder for image files here: browsers have one, Node.js has none', {
+            remedy: "Decode the file first (npm's sharp does: .ensureAlpha().raw()) and pass {type: 'image', image: {data, width, height}} with RGBA bytes.",
         });
     const bitmap = await createImageBitmap(image, { premultiplyAlpha: 'none' }).catch((error: Error) => {
         throw makeError('bad_file', `the image cannot be decoded: ${error.message}`, {
@@ -127,7 +127,7 @@ async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
 
 async function decodeAudio(bytes: Uint8Array): Promise<DecodedMedia> {
     if (typeof OfflineAudioContext === 'undefined')
-        throw makeError('unsupported', 'sounds can only be decoded in a page', {
+        throw makeError('unsupported', 'only WAV can be decoded here: other sounds need a page', {
             remedy: 'Pass a WAV file, or a Float32Array of mono samples at 16 kHz.',
         });
     const context = new OfflineAudioContext(1, 1, sampleRate); // decodeAudioData resamples to the context's rate
