@@ -1,9 +1,10 @@
 // carat.h: Gemma 4 inference on this device.
 //
-// The manual of the library, in tiers: open a model, hold a session, generate tokens, chat. Everything is in UTF-8; sizes are in
-// bytes, positions and counts in tokens. Objects are used by one thread at a time. A function that can fail returns false (or
-// CARAT_FAILED) and fills `err`, which may be NULL. Nothing here prints or exits, and nothing waits for a GPU unless its name
-// says so: the calls named ..._next say CARAT_PENDING while there is nothing to report, and are simply called again.
+// The manual of the library, in tiers: open a model, hold a session, generate tokens, chat, keep the state. Everything is in
+// UTF-8; sizes are in bytes, positions and counts in tokens. Objects are used by one thread at a time. A function that can fail
+// returns false (or CARAT_FAILED) and fills `err`, which may be NULL. Nothing here prints or exits, and nothing waits for a GPU
+// unless its name says so: the calls named ..._next say CARAT_PENDING while there is nothing to report, and are simply called
+// again.
 //
 //     struct carat_model *model;   struct carat_session *session;   struct carat_error err;
 //     carat_model_open("gemma4:e2b", NULL, &model, &err);
@@ -114,6 +115,10 @@ int32_t carat_session_context(const struct carat_session *session);
 // Forgets everything after the first n positions. Sliding layers keep a limited past: when n is too far back the session is
 // emptied instead. Returns the position it ends at.
 int32_t carat_session_truncate(struct carat_session *session, int32_t n);
+
+// Another session with the same contents and options, that goes on by itself; nothing is computed again. Fails while something is
+// under way on the session.
+bool carat_session_copy(struct carat_session *session, struct carat_session **copy, struct carat_error *err);
 
 // --- media
 // ------------------------------------------------------------------------------------------------------------------------
@@ -228,6 +233,34 @@ void carat_session_wait(struct carat_session *session, int32_t timeout_ms);
 bool carat_chat_begin(struct carat_session *session, const char *request, const struct carat_media *media, int32_t n_media,
     struct carat_error *err);
 enum carat_status carat_chat_next(struct carat_session *session, struct carat_event *event, struct carat_error *err);
+
+// --- state
+// ------------------------------------------------------------------------------------------------------------------------
+
+// What a session holds, as bytes that can be kept and taken back later, also by another backend. docs/state.md describes both
+// forms.
+enum carat_state_form {
+    CARAT_STATE_OWN,  // with the token ids, so that prompts find what is in the cache, and digests of the model and the adapters
+    CARAT_STATE_RLMS, // of the original system: f32, no ids (no prompt is found in the cache), any model of the same shape
+};
+
+// Saving. *n_bytes: of all pieces together. Until the end nothing else may happen on the session.
+bool carat_state_save_begin(
+    struct carat_session *session, enum carat_state_form form, uint64_t *n_bytes, struct carat_error *err);
+// CARAT_EVENT: the next *n_bytes at *bytes, valid until the next call. CARAT_DONE after the last piece, or CARAT_PENDING.
+enum carat_status carat_state_save_next(
+    struct carat_session *session, const void **bytes, size_t *n_bytes, struct carat_error *err);
+
+// Restoring n_bytes in all, given by carat_state_restore_write in pieces of any length. All that the headers tell is checked
+// before the session changes: the model and its adapters (CARAT_BAD_ARGUMENT), the context (CARAT_CONTEXT_FULL), every length.
+// When a write or the end fails later (too few bytes, numbers that are none) the session is empty, and err says so. After a
+// failure nothing is under way any more.
+bool carat_state_restore_begin(struct carat_session *session, uint64_t n_bytes, struct carat_error *err);
+bool carat_state_restore_write(struct carat_session *session, const void *bytes, size_t n_bytes, struct carat_error *err);
+bool carat_state_restore_end(struct carat_session *session, struct carat_error *err);
+
+// Gives up saving or restoring before the end. A session that was half restored is empty.
+void carat_state_end(struct carat_session *session);
 
 #ifdef __cplusplus
 }

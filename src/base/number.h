@@ -1,4 +1,4 @@
-// number.h: 16-bit floats, checked arithmetic and little-endian loads.
+// number.h: 16-bit floats, checked arithmetic, little-endian loads and stores.
 
 #ifndef CARAT_BASE_NUMBER_H
 #define CARAT_BASE_NUMBER_H
@@ -95,6 +95,24 @@ static inline uint32_t load_u32(const void *bytes)
 static inline uint64_t load_u64(const void *bytes)
 {
     return (uint64_t)load_u32(bytes) | (uint64_t)load_u32((const uint8_t *)bytes + 4) << 32;
+}
+
+// Stores give the place after what they wrote.
+static inline uint8_t *store_u16(uint8_t *at, uint16_t value)
+{
+    at[0] = (uint8_t)value;
+    at[1] = (uint8_t)(value >> 8);
+    return at + 2;
+}
+
+static inline uint8_t *store_u32(uint8_t *at, uint32_t value)
+{
+    return store_u16(store_u16(at, (uint16_t)value), (uint16_t)(value >> 16));
+}
+
+static inline uint8_t *store_u64(uint8_t *at, uint64_t value)
+{
+    return store_u32(store_u32(at, (uint32_t)value), (uint32_t)(value >> 32));
 }
 
 #endif

@@ -25,6 +25,7 @@ static const struct ops operations = {
     .buffer_new = cpu_buffer_new,
     .buffer_free = cpu_buffer_free,
     .write = cpu_write,
+    .copy = cpu_copy,
     .read_start = cpu_read_start,
     .poll = cpu_poll,
     .wait = cpu_wait,

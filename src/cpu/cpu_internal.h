@@ -88,6 +88,8 @@ static inline size_t cpu_next(_Atomic size_t *counter)
 struct buffer *cpu_buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err);
 void cpu_buffer_free(struct ops *ops, struct buffer *buffer);
 void cpu_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
+void cpu_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
+    uint64_t n_bytes);
 int32_t cpu_read_start(
     struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err);
 enum ops_state cpu_poll(struct ops *ops, int32_t ticket, struct carat_error *err);

@@ -43,6 +43,15 @@ void cpu_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const vo
     memcpy(buffer->bytes + offset, source, (size_t)n_bytes);
 }
 
+void cpu_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
+    uint64_t n_bytes)
+{
+    (void)ops;
+    assert(source_offset <= source->n_bytes && n_bytes <= source->n_bytes - source_offset);
+    assert(target_offset <= target->n_bytes && n_bytes <= target->n_bytes - target_offset);
+    memcpy(target->bytes + target_offset, source->bytes + source_offset, (size_t)n_bytes);
+}
+
 // Moves the noted failure into *err; false when there was one.
 static bool report_failure(struct cpu *cpu, struct carat_error *err)
 {

@@ -176,8 +176,8 @@ static bool begin(struct carat_session *session, struct chat_run *run, const str
 bool carat_chat_begin(
     struct carat_session *session, const char *request, const struct carat_media *media, int32_t n_media, struct carat_error *err)
 {
-    if (session->phase != PHASE_IDLE)
-        return fail(err, CARAT_BAD_ARGUMENT, "a generation is under way on this session: stop it and let it finish first");
+    if (!session_is_idle(session, err))
+        return false;
     if (n_media < 0 || (n_media > 0 && media == NULL))
         return fail(err, CARAT_BAD_ARGUMENT, "n_media says %d, which is not the length of a list", n_media);
     session_end_chat(session);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/threads.h"
 #include "cpu/cpu.h"
 #include "gguf/ollama.h"
@@ -281,6 +282,24 @@ void carat_adapters_clear(struct carat_model *model)
     if (model->n_adapters > 0)
         model->adapter_changes++;
     model->n_adapters = 0;
+}
+
+// --- digests
+// --------------------------------------------------------------------------------------------------------------------------
+
+uint64_t model_digest(const struct carat_model *model)
+{
+    uint64_t header = gguf_header_digest(model->file);
+    uint8_t compat = (uint8_t)model->compat;
+    return hash_bytes(header, &compat, sizeof compat);
+}
+
+uint64_t model_adapters_digest(const struct carat_model *model)
+{
+    uint64_t sum = 0; // they add up in any order
+    for (int32_t i = 0; i < model->n_adapters; i++)
+        sum += adapter_digest(model->adapters[i]);
+    return sum;
 }
 
 // --- information and tokens

@@ -45,6 +45,11 @@ struct ops *model_new_ops(const struct carat_model_options *options, struct cara
 // From now on passes use the adapter, which the model then owns (also on failure).
 bool model_attach(struct carat_model *model, struct adapter *adapter, float scale, struct carat_error *err);
 
+// What keys and values depend on: the file's header with the compatibility that is asked for, and the adapters attached (0:
+// none).
+uint64_t model_digest(const struct carat_model *model);
+uint64_t model_adapters_digest(const struct carat_model *model);
+
 // All bytes of the plan are there.
 bool model_ready(struct carat_model *model, struct carat_error *err);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine/reuse.h"
 #include "engine/session.h"
 
@@ -29,28 +30,13 @@ static bool is_placeholder(const struct tokenizer *tok, int32_t id)
     return marker == TOK_IMAGE || marker == TOK_AUDIO;
 }
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t n_bytes)
-{
-    // FNV-1a over 8 bytes at a time would be weak; a multiply and a rotate per word mixes well enough for telling media apart.
-    const uint8_t *at = bytes;
-    for (; n_bytes >= 8; at += 8, n_bytes -= 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        hash ^= hash >> 29;
-    }
-    for (; n_bytes > 0; at++, n_bytes--)
-        hash = (hash ^ *at) * 0x100000001b3u;
-    return hash ^ hash >> 32;
-}
-
 static uint64_t hash_media(const struct carat_media *media)
 {
     int64_t shape[4] = {media->kind, media->width, media->height, media->image_tokens};
-    uint64_t hash = mix(0xcbf29ce484222325u, shape, sizeof shape);
+    uint64_t hash = hash_bytes(HASH_START, shape, sizeof shape);
     if (media->kind == CARAT_IMAGE)
-        return mix(hash, media->rgb, (size_t)media->width * (size_t)media->height * 3);
-    return mix(hash, media->samples, (size_t)media->n_samples * sizeof(float));
+        return hash_bytes(hash, media->rgb, (size_t)media->width * (size_t)media->height * 3);
+    return hash_bytes(hash, media->samples, (size_t)media->n_samples * sizeof(float));
 }
 
 static bool add_segment(
@@ -60,7 +46,7 @@ static bool add_segment(
     if (grown == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for the list of images and sounds");
     session->segments = grown;
-    uint64_t hash = mix(hash_media(&session->media[media]), &piece, sizeof piece) | 1ull << 63;
+    uint64_t hash = hash_bytes(hash_media(&session->media[media]), &piece, sizeof piece);
     grown[session->n_segments++] = (struct segment){.start = start, .n = n, .media = media, .piece = piece, .hash = hash};
     return true;
 }
@@ -147,7 +133,7 @@ static uint64_t key_at(const struct carat_session *session, int32_t p)
     for (int32_t i = 0; i < session->n_segments; i++) {
         const struct segment *segment = &session->segments[i];
         if (p >= segment->start && p < segment->start + segment->n)
-            return segment->hash + (uint64_t)(p - segment->start) * 2;
+            return SESSION_SOFT_KEY | (segment->hash + (uint64_t)(p - segment->start) * 2);
     }
     return (uint64_t)session->prompt.ids[p];
 }
@@ -183,6 +169,13 @@ static bool check_runs(const struct carat_session *session, struct carat_error *
     return true;
 }
 
+// Positions whose ids are known: all of them, or none that could be compared with the beginning of a prompt.
+static int32_t known_positions(const struct carat_session *session)
+{
+    int32_t n = session->kv->n_committed;
+    return n > 0 && session->keys[0] == SESSION_UNKNOWN_KEY ? 0 : n;
+}
+
 bool session_take_prompt(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, struct carat_error *err)
 {
@@ -193,7 +186,7 @@ bool session_take_prompt(struct carat_session *session, const int32_t *ids, int3
     if (n_ids <= 0)
         return fail(err, CARAT_BAD_ARGUMENT, "the prompt is empty: give at least one token");
     if (!widen(session, ids, n_ids, n_media, err) ||
-        !reuse_align(session->model->tok, session->ids, (size_t)session->kv->n_committed, &session->prompt, err))
+        !reuse_align(session->model->tok, session->ids, (size_t)known_positions(session), &session->prompt, err))
         return false;
     locate_segments(session);
     if (session->prompt.n > (size_t)session->kv->n_context)

@@ -1,6 +1,6 @@
 // session.c: sessions and the phases of a generation.
 
-#include "engine/session.h"
+#include "engine/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +77,27 @@ bool carat_session_new(
     return true;
 }
 
+bool carat_session_copy(struct carat_session *session, struct carat_session **copy, struct carat_error *err)
+{
+    *copy = NULL;
+    struct carat_session_options options = {
+        .context_length = session->kv->n_context,
+        .batch = session->batch,
+        .kv_f32 = session->kv->layers[0].is_f32,
+        .no_prefill_skip = session->run_all_rows,
+    };
+    struct carat_session *other;
+    if (!session_is_idle(session, err) || !carat_session_new(session->model, &options, &other, err))
+        return false;
+    kv_copy(other->kv, session->kv);
+    memcpy(other->ids, session->ids, (size_t)session->n_ids * sizeof *other->ids);
+    memcpy(other->keys, session->keys, (size_t)session->n_ids * sizeof *other->keys);
+    other->n_ids = session->n_ids;
+    other->adapter_changes = session->adapter_changes;
+    *copy = other;
+    return true;
+}
+
 static void free_generation(struct carat_session *session)
 {
     session_drop_media(session);
@@ -104,6 +125,7 @@ void carat_session_free(struct carat_session *session)
     if (session == NULL)
         return;
     settle_flights(session);
+    snapshot_end(session);
     session_end_chat(session);
     free_generation(session);
     kv_cache_free(session->kv);
@@ -206,8 +228,8 @@ static void reset_generation(struct carat_session *session, const struct carat_g
 bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, const struct carat_generate_options *options, struct carat_error *err)
 {
-    if (session->phase != PHASE_IDLE)
-        return fail(err, CARAT_BAD_ARGUMENT, "a generation is under way on this session: stop it and let it finish first");
+    if (!session_is_idle(session, err))
+        return false;
     struct carat_generate_options defaults = {.n_logprobs = -1};
     carat_sampling_default(&defaults.sampling);
     if (options == NULL)
@@ -300,6 +322,7 @@ static enum carat_status step(struct carat_session *session, struct carat_event 
     }
     switch (session->phase) {
     case PHASE_IDLE:
+    case PHASE_STATE:
         return CARAT_DONE;
     case PHASE_ENCODE:
         return session_encode_media(session, event, err);
@@ -350,4 +373,6 @@ void carat_session_wait(struct carat_session *session, int32_t timeout_ms)
         ops->wait(ops, session->chunks[0]);
     else if (session->n_flights > 0)
         ops->wait(ops, session->flights[0].ticket);
+    else if (session->state != NULL && session->state->ticket >= 0)
+        ops->wait(ops, session->state->ticket);
 }

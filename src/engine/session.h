@@ -13,6 +13,9 @@
 // choices made on the device can run ahead: the id feeds the next step there before the host has seen it. Several steps are then
 // under way at once; stop tokens are noticed late and the cache is rolled back.
 //
+// After a state without ids was restored (snapshot.h) the first positions have the key SESSION_UNKNOWN_KEY, which no prompt has:
+// nothing of them is reused, and they are no part of the penalties' history.
+//
 // Invariant: outside a generation n_ids == kv->n_committed.
 
 #ifndef CARAT_ENGINE_SESSION_H
@@ -34,7 +37,12 @@ enum {
     SESSION_MAX_CHUNKS = 2, // prefill chunks queued on a GPU
 };
 
-enum session_phase { PHASE_IDLE, PHASE_ENCODE, PHASE_PREFILL, PHASE_DECODE, PHASE_DRAIN, PHASE_FINISH };
+// Keys are ids, or have this bit: soft tokens.
+#define SESSION_SOFT_KEY ((uint64_t)1 << 63)
+#define SESSION_UNKNOWN_KEY ((uint64_t)INT64_MAX)
+
+// PHASE_STATE: no generation, but the contents are being saved or restored.
+enum session_phase { PHASE_IDLE, PHASE_ENCODE, PHASE_PREFILL, PHASE_DECODE, PHASE_DRAIN, PHASE_FINISH, PHASE_STATE };
 
 enum choice_kind {
     CHOICE_ON_DEVICE,  // argmax: 4 bytes come back
@@ -50,6 +58,7 @@ struct flight {
 };
 
 struct chat_run;
+struct snapshot;
 
 // A stretch of the prompt that is soft tokens.
 struct segment {
@@ -76,6 +85,7 @@ struct carat_session {
     float *logits;          // [n_vocab]
     float *candidates;      // [2 * SESSION_MAX_CANDIDATES + 2]
     uint32_t probe;         // where a read-back that only marks the end of a chunk goes
+    struct snapshot *state; // being saved or restored in PHASE_STATE
 
     // The generation under way
     enum session_phase phase;
@@ -112,6 +122,9 @@ struct carat_session {
 
 // Ends the generation under way at once, after a failure.
 void session_abort(struct carat_session *session);
+
+// May something else than a generation begin? Fails when one is under way, or when the contents are being saved or restored.
+bool session_is_idle(const struct carat_session *session, struct carat_error *err);
 
 // --- prompt.c: what the cache keeps, media
 // ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/number.h"
 #include "gguf/parse.h"
 
@@ -142,6 +143,17 @@ struct gguf_source *gguf_file_source(const struct gguf_file *file, uint32_t part
 uint64_t gguf_header_bytes(const struct gguf_file *file, uint32_t part)
 {
     return part < file->n_parts ? file->parts[part].data_start : 0;
+}
+
+uint64_t gguf_header_digest(const struct gguf_file *file)
+{
+    uint64_t hash = HASH_START;
+    for (uint32_t p = 0; p < file->n_parts; p++) {
+        const struct gguf_part *part = &file->parts[p];
+        const void *bytes = part->source->mapped != NULL ? part->source->mapped : part->owned_header;
+        hash = hash_bytes(hash, bytes, (size_t)part->n_header_bytes);
+    }
+    return hash;
 }
 
 uint64_t gguf_memory_bytes(const struct gguf_file *file)

@@ -82,7 +82,9 @@ uint32_t gguf_file_version(const struct gguf_file *file);
 uint32_t gguf_part_count(const struct gguf_file *file);
 struct gguf_source *gguf_file_source(const struct gguf_file *file, uint32_t part);
 uint64_t gguf_header_bytes(const struct gguf_file *file, uint32_t part); // = where the part's data section starts
-uint64_t gguf_memory_bytes(const struct gguf_file *file);                // held by the open file, for tests and reports
+// Of the headers of all parts: metadata and table of tensors. Files whose headers agree are not told apart by their weights.
+uint64_t gguf_header_digest(const struct gguf_file *file);
+uint64_t gguf_memory_bytes(const struct gguf_file *file); // held by the open file, for tests and reports
 
 // --- metadata ---
 

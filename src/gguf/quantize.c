@@ -7,12 +7,6 @@
 #include "gguf/quantize_k.h"
 #include "gguf/quants.h"
 
-static void store_u16(uint8_t *bytes, uint16_t value)
-{
-    bytes[0] = (uint8_t)value;
-    bytes[1] = (uint8_t)(value >> 8);
-}
-
 static void store_half(uint8_t *bytes, float value)
 {
     store_u16(bytes, f16_from_f32(fminf(fmaxf(value, -65504.0f), 65504.0f)));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "lora/adapter_internal.h"
 
 struct bound_pair {
@@ -21,6 +22,8 @@ struct adapter {
     struct bound_pair *pairs;
     int32_t n_pairs;
     uint64_t n_bytes;
+    uint64_t digest; // without the strength
+    float strength;
     bool attached;
     char notice[256];
 };
@@ -87,6 +90,7 @@ static bool upload(struct adapter *adapter, const struct adapter_parts *parts, c
     if (done) {
         adapter->ops->write(adapter->ops, tensor->buffer, 0, values, n * 4);
         adapter->n_bytes += n * 4;
+        adapter->digest = hash_bytes(adapter->digest, values, (size_t)n * 4);
     }
     free(values);
     return done;
@@ -122,6 +126,8 @@ static bool bind(struct adapter *adapter, struct gemma4_text *text, const struct
             return false;
         struct bound_pair *bound = &adapter->pairs[adapter->n_pairs++];
         *bound = (struct bound_pair){.linear = linear, .scale = part->scale, .target = linear->weight.name};
+        adapter->digest = hash_bytes(adapter->digest, part->target, strlen(part->target));
+        adapter->digest = hash_bytes(adapter->digest, &part->scale, sizeof part->scale);
         int32_t rank = (int32_t)part->a_shape[0];
         bound->pair.a = (struct tensor){.n_rows = rank, .n_cols = linear->weight.n_in};
         bound->pair.b = (struct tensor){.n_rows = linear->weight.n_out, .n_cols = rank};
@@ -145,6 +151,7 @@ static bool load_parts(
     if (adapter == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for the adapter");
     adapter->ops = ops;
+    adapter->digest = HASH_START;
     if (!bind(adapter, text, parts, err)) {
         adapter_free(adapter);
         return false;
@@ -201,6 +208,7 @@ void adapter_attach(struct adapter *adapter, float strength)
         bound->pair.next = NULL;
         *end = &bound->pair;
     }
+    adapter->strength = strength;
     adapter->attached = true;
 }
 
@@ -237,6 +245,11 @@ int32_t adapter_pair_count(const struct adapter *adapter)
 uint64_t adapter_bytes(const struct adapter *adapter)
 {
     return adapter->n_bytes;
+}
+
+uint64_t adapter_digest(const struct adapter *adapter)
+{
+    return hash_bytes(adapter->digest, &adapter->strength, sizeof adapter->strength);
 }
 
 const char *adapter_notice(const struct adapter *adapter)

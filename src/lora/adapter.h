@@ -37,6 +37,8 @@ void adapter_free(struct adapter *adapter);
 
 int32_t adapter_pair_count(const struct adapter *adapter);
 uint64_t adapter_bytes(const struct adapter *adapter); // on the backend
+// Tells what it changes apart: projections, matrices, scale and strength.
+uint64_t adapter_digest(const struct adapter *adapter);
 // What the user should know, e.g. which parts have no effect; "" for nothing.
 const char *adapter_notice(const struct adapter *adapter);
 

@@ -147,3 +147,37 @@ bool kv_truncate(struct kv_cache *kv, int32_t n, struct carat_error *err)
         kv->n_written = 0;
     return true;
 }
+
+int32_t kv_oldest(const struct kv_cache *kv)
+{
+    int32_t n_lost = kv->n_written - kv->ring;
+    return n_lost <= 0 ? 0 : n_lost < kv->n_committed ? n_lost : kv->n_committed;
+}
+
+void kv_adopt(struct kv_cache *kv, int32_t n, int32_t n_held)
+{
+    assert(n >= 0 && n <= kv->n_context && n_held <= n && n_held <= kv->ring);
+    assert(n_held == n || n_held >= kv->config->window - 1);
+    kv->n_committed = n;
+    // As if so much had been written that just the older positions are lost.
+    kv->n_written = n_held == n ? n : n - n_held + kv->ring;
+}
+
+void kv_copy(struct kv_cache *kv, const struct kv_cache *source)
+{
+    struct ops *ops = kv->ops;
+    for (int32_t l = 0; l < kv->config->n_kv_layers; l++) {
+        const struct kv_layer *to = &kv->layers[l];
+        const struct kv_layer *from = &source->layers[l];
+        assert(to->capacity == from->capacity && to->is_f32 == from->is_f32);
+        int32_t n_rows = source->n_written < from->capacity ? source->n_written : from->capacity;
+        uint64_t n_bytes = (uint64_t)n_rows * (uint64_t)from->row_elems * (from->is_f32 ? 4 : 2);
+        if (n_bytes == 0)
+            continue;
+        ops->copy(ops, from->k, 0, to->k, 0, n_bytes);
+        ops->copy(ops, from->v, 0, to->v, 0, n_bytes);
+    }
+    ops->submit(ops);
+    kv->n_committed = source->n_committed;
+    kv->n_written = source->n_written;
+}

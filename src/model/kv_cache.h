@@ -57,4 +57,14 @@ int32_t kv_oldest_end(const struct kv_cache *kv);
 // then the sequence must be computed again from the start, kv_truncate(kv, 0).
 bool kv_truncate(struct kv_cache *kv, int32_t n, struct carat_error *err);
 
+// The oldest position that every layer still holds; 0 <= it <= n_committed.
+int32_t kv_oldest(const struct kv_cache *kv);
+
+// The buffers were filled from outside: n positions are there, on sliding layers the last n_held of them, which must be as many
+// as a query at position n sees.
+void kv_adopt(struct kv_cache *kv, int32_t n, int32_t n_held);
+
+// Copies the contents of a cache of the same model and the same options.
+void kv_copy(struct kv_cache *kv, const struct kv_cache *source);
+
 #endif

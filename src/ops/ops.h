@@ -81,6 +81,10 @@ struct ops {
     // Copies into a buffer. The source may be reused at once. offset and n_bytes are multiples of 4.
     void (*write)(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
 
+    // Copies between two different buffers, in the order of the queue. All numbers are multiples of 4.
+    void (*copy)(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
+        uint64_t n_bytes);
+
     // Asks for a copy of a buffer's bytes into `target` (which must stay valid) after everything queued so far, and submits the
     // queue. Returns a ticket >= 0, or -1 with err. offset and n_bytes are multiples of 4.
     int32_t (*read_start)(

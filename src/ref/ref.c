@@ -28,6 +28,7 @@ struct ops *ref_ops_new(struct carat_error *err)
         .buffer_new = ref_buffer_new,
         .buffer_free = ref_buffer_free,
         .write = ref_write,
+        .copy = ref_copy,
         .read_start = ref_read_start,
         .poll = ref_poll,
         .wait = ref_wait,

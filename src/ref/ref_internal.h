@@ -58,6 +58,8 @@ bool ref_norm_rows(struct ref *ref, struct matrix in, const struct weight *norm,
 struct buffer *ref_buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err);
 void ref_buffer_free(struct ops *ops, struct buffer *buffer);
 void ref_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
+void ref_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
+    uint64_t n_bytes);
 int32_t ref_read_start(
     struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err);
 enum ops_state ref_poll(struct ops *ops, int32_t ticket, struct carat_error *err);

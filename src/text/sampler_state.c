@@ -8,21 +8,9 @@
 
 enum { BASE_BYTES = 8 + 8 + 4 * 6, EXTENSION_BYTES = 4 * 5, BIAS_BYTES = 8 };
 
-static uint8_t *put_u32(uint8_t *at, uint32_t value)
+static uint8_t *store_f32(uint8_t *at, float value)
 {
-    for (int i = 0; i < 4; i++)
-        at[i] = (uint8_t)(value >> 8 * i);
-    return at + 4;
-}
-
-static uint8_t *put_u64(uint8_t *at, uint64_t value)
-{
-    return put_u32(put_u32(at, (uint32_t)value), (uint32_t)(value >> 32));
-}
-
-static uint8_t *put_f32(uint8_t *at, float value)
-{
-    return put_u32(at, f32_bits(value));
+    return store_u32(at, f32_bits(value));
 }
 
 size_t sampler_dump(const struct sampler *s, bool extended, void *bytes, size_t capacity)
@@ -31,24 +19,24 @@ size_t sampler_dump(const struct sampler *s, bool extended, void *bytes, size_t 
     size_t n_bytes = BASE_BYTES + 4 * (size_t)s->n_history + (extended ? EXTENSION_BYTES + BIAS_BYTES * p->n_bias : 0);
     if (n_bytes > capacity)
         return n_bytes;
-    uint8_t *at = put_u64(put_u64(bytes, s->rng), p->seed);
-    at = put_f32(at, p->temperature);
-    at = put_u32(at, p->top_k > 0 ? (uint32_t)p->top_k : 0);
-    at = put_f32(at, p->top_p);
-    at = put_f32(at, p->repetition_penalty);
-    at = put_u32(at, (uint32_t)p->penalty_window);
-    at = put_u32(at, (uint32_t)s->n_history);
+    uint8_t *at = store_u64(store_u64(bytes, s->rng), p->seed);
+    at = store_f32(at, p->temperature);
+    at = store_u32(at, p->top_k > 0 ? (uint32_t)p->top_k : 0);
+    at = store_f32(at, p->top_p);
+    at = store_f32(at, p->repetition_penalty);
+    at = store_u32(at, (uint32_t)p->penalty_window);
+    at = store_u32(at, (uint32_t)s->n_history);
     for (int32_t i = 0; i < s->n_history; i++)
-        at = put_u32(at, (uint32_t)sampler_history_at(s, i));
+        at = store_u32(at, (uint32_t)sampler_history_at(s, i));
     if (!extended)
         return n_bytes;
-    at = put_f32(at, p->min_p);
-    at = put_f32(at, p->presence_penalty);
-    at = put_f32(at, p->frequency_penalty);
-    at = put_u32(at, p->raw_seed);
-    at = put_u32(at, (uint32_t)p->n_bias);
+    at = store_f32(at, p->min_p);
+    at = store_f32(at, p->presence_penalty);
+    at = store_f32(at, p->frequency_penalty);
+    at = store_u32(at, p->raw_seed);
+    at = store_u32(at, (uint32_t)p->n_bias);
     for (size_t i = 0; i < p->n_bias; i++)
-        at = put_f32(put_u32(at, (uint32_t)p->bias[i].id), p->bias[i].value);
+        at = store_f32(store_u32(at, (uint32_t)p->bias[i].id), p->bias[i].value);
     return n_bytes;
 }
 

@@ -61,12 +61,17 @@ void stepper_reset(struct stepper *stepper)
     sampler_reset(stepper->sampler);
 }
 
+struct sampler *stepper_sampler(struct stepper *stepper)
+{
+    return stepper->sampler;
+}
+
 static uint64_t hash_of(const float *values, int32_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a, over words
     for (int32_t i = 0; i < n; i++)
         hash = (hash ^ f32_bits(values[i])) * 0x100000001b3u;
-    return hash | (uint64_t)1 << 63; // never equal to an id
+    return hash | SESSION_SOFT_KEY;
 }
 
 static bool forward_soft(struct stepper *stepper, const float *soft, struct carat_error *err)

@@ -17,6 +17,9 @@ bool stepper_set_sampling(struct stepper *stepper, const struct sampler_params *
 // Position 0, empty penalty history; the random numbers run on.
 void stepper_reset(struct stepper *stepper);
 
+// What saving and restoring a session takes along.
+struct sampler *stepper_sampler(struct stepper *stepper);
+
 // Feeds a token, or one soft token (d floats, not seen by the sampler) when id is -1. stepper_poll then gives the sampled next
 // id.
 bool stepper_begin(struct stepper *stepper, int32_t id, const float *soft, struct carat_error *err);

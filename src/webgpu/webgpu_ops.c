@@ -121,6 +121,14 @@ static void write_bytes(struct ops *ops, struct buffer *buffer, uint64_t offset,
     gpu_write(gpu->gpu, gpu_buffer_of(buffer), offset, source, n_bytes);
 }
 
+static void copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
+    uint64_t n_bytes)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_all(gpu);
+    gpu_copy(gpu->gpu, gpu_buffer_of(source), source_offset, gpu_buffer_of(target), target_offset, n_bytes);
+}
+
 static bool take_failure(struct webgpu *gpu, struct carat_error *err)
 {
     if (gpu->error.code == CARAT_OK)
@@ -187,6 +195,7 @@ static const struct ops table = {
     .buffer_new = buffer_new,
     .buffer_free = buffer_free,
     .write = write_bytes,
+    .copy = copy,
     .read_start = read_start,
     .poll = poll,
 #ifndef __wasm__

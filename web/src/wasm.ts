@@ -5,7 +5,7 @@ import { codesOfLibrary, makeError } from './errors';
 import { type GpuBridge, type Heap, noGpuImports } from './webgpu';
 
 // Raised whenever an export or import changes its meaning; src/wasm/exports.c holds the same number.
-export const interfaceNumber = 1;
+export const interfaceNumber = 2;
 
 export type Variant = 'simd' | 'threads' | 'relaxed';
 
@@ -50,6 +50,15 @@ export interface Exports {
     wasm_session_position(session: number): number;
     wasm_session_context(session: number): number;
     wasm_session_truncate(session: number, n: number): number;
+    wasm_session_copy(session: number): number;
+    wasm_state_save_begin(session: number, stepper: number, form: number): number;
+    wasm_state_save_next(session: number): number;
+    wasm_state_piece(): number;
+    wasm_state_piece_size(): number;
+    wasm_state_restore_begin(session: number, stepper: number, bytes: number): number;
+    wasm_state_restore_write(session: number, bytes: number, n: number): number;
+    wasm_state_restore_end(session: number): number;
+    wasm_state_end(session: number): void;
     wasm_chat_begin(session: number, request: number, media: number, nMedia: number): number;
     wasm_chat_next(session: number): number;
     wasm_generate_begin(session: number, ids: number, n: number, options: number, media: number, nMedia: number): number;
