@@ -253,6 +253,9 @@ test('a session remembers, streams, clones and is destroyed', () =>
         let streamed = '';
         for await (const piece of session.promptStreaming('And?', { maxTokens: 5 })) streamed += piece;
         assert.equal(await copy.prompt('And?', { maxTokens: 5 }), streamed, 'a clone goes on from the same past');
+        // All of the first prompt; a reply that was cut off is read again from its text.
+        assert.ok(copy.cachedUsage >= used - 5, `a clone computes its past again: ${copy.cachedUsage} of ${used} were kept`);
+        assert.equal(copy.cachedUsage, session.cachedUsage);
         assert.ok(session.contextUsage > used);
         assert.ok((await session.measureContextUsage('one two three')) > 5);
         await session.append([{ role: 'user', content: 'more' }]);

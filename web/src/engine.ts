@@ -326,7 +326,13 @@ export class Engine {
     newSession(contextSize = this.options.contextSize): EngineSession {
         this.check();
         const flags = this.options.kvF32 ? 1 : 0;
-        const handle = this.wasm.exports.wasm_session_new(this.model, contextSize ?? 0, this.options.batch ?? 0, flags);
+        return this.adoptSession(
+            this.wasm.exports.wasm_session_new(this.model, contextSize ?? 0, this.options.batch ?? 0, flags),
+        );
+    }
+
+    // A session that the module made; 0: it failed to.
+    adoptSession(handle: number): EngineSession {
         if (handle === 0) throw this.wasm.error();
         const session = new EngineSession(this, handle, () => this.sessions.delete(session));
         this.sessions.add(session);

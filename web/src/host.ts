@@ -48,6 +48,7 @@ export interface Methods {
     'close': { args: null; result: null };
     'selfTest': { args: Pick<EngineOptions, 'assets' | 'gpu'>; result: { device: string; ms: number } };
     'session.new': { args: { contextSize?: number }; result: { session: number; context: number } };
+    'session.copy': { args: { session: number }; result: { session: number; context: number } };
     'session.free': { args: { session: number }; result: null };
     'session.position': { args: { session: number }; result: number };
     'session.truncate': { args: { session: number; position: number }; result: number };
@@ -191,11 +192,8 @@ export class Host {
             this.sessions.clear();
             return null;
         },
-        'session.new': ({ contextSize }) => {
-            const session = this.need().newSession(contextSize);
-            this.sessions.set(this.nextSession, session);
-            return { session: this.nextSession++, context: session.context };
-        },
+        'session.new': ({ contextSize }) => this.keep(this.need().newSession(contextSize)),
+        'session.copy': ({ session }, call) => this.inTurn(call.signal, async () => this.keep(this.session(session).copy())),
         'session.free': async ({ session }, call) =>
             this.inTurn(call.signal, async () => {
                 this.sessions.get(session)?.free();
@@ -280,6 +278,11 @@ export class Host {
         if (this.engine === undefined) throw makeError('closed', 'no model is loaded');
         if (this.damage !== undefined) throw this.damage;
         return this.engine;
+    }
+
+    private keep(session: EngineSession): { session: number; context: number } {
+        this.sessions.set(this.nextSession, session);
+        return { session: this.nextSession++, context: session.context };
     }
 
     private session(id: number): EngineSession {

@@ -190,13 +190,13 @@ export class Model {
 
     // --- state ------------------------------------------------------------------------------------------------------------------
 
-    async saveKvState(): Promise<Uint8Array> {
-        throw makeError('unsupported', 'this build cannot save its state yet', {
-            remedy: 'Keep the token ids and feed them again.',
-        });
+    // The cache and the sampler as RLMS version 1, in f32. Calls wait for steps under way.
+    saveKvState(): Promise<Uint8Array> {
+        return this.stepper.save();
     }
-    async restoreKvState(_bytes: Uint8Array): Promise<void> {
-        throw makeError('unsupported', 'this build cannot restore a state yet', { remedy: 'Feed the token ids again.' });
+    // Takes what saveKvState gave, here or in the original. A state that does not fit is refused and changes nothing.
+    restoreKvState(bytes: Uint8Array): Promise<void> {
+        return this.stepper.restore(bytes);
     }
 
     // Frees everything, as wasm-bindgen's objects do.

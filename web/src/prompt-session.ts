@@ -1,7 +1,7 @@
 // prompt-session.ts: a conversation in the shape of the browser's built-in Prompt API (LanguageModel).
 
 import type { Carat } from './carat';
-import { makeError } from './errors';
+import { makeError, throwIfAborted } from './errors';
 import type { ChatMessage, ChatRequest, ContentPart, EngineEvent, Sampling } from './types';
 
 export type PromptRole = 'system' | 'user' | 'assistant';
@@ -34,6 +34,7 @@ export interface PromptOptions {
 
 export class PromptSession extends EventTarget {
     contextUsage = 0; // tokens of the conversation so far
+    cachedUsage = 0; // of the last prompt, those that did not have to be computed
     readonly contextWindow: number;
     private readonly messages: ChatMessage[];
     private destroyed = false;
@@ -58,14 +59,10 @@ export class PromptSession extends EventTarget {
         );
     }
 
-    static async create(
-        carat: Carat,
-        options: PromptSessionOptions,
-        messages = (options.initialPrompts ?? []).map(toMessage),
-    ): Promise<PromptSession> {
-        if (options.signal?.aborted) throw makeError('cancelled', 'the call was cancelled', { cause: options.signal.reason });
+    static async create(carat: Carat, options: PromptSessionOptions): Promise<PromptSession> {
+        throwIfAborted(options.signal);
         const { session, context } = await carat.newEngineSession(options.contextSize);
-        return new PromptSession(carat, options, session, context, messages);
+        return new PromptSession(carat, options, session, context, (options.initialPrompts ?? []).map(toMessage));
     }
 
     // The whole answer.
@@ -97,12 +94,15 @@ export class PromptSession extends EventTarget {
         this.messages.push(...toMessages(input));
     }
 
-    // A session that goes on from here by itself.
+    // A session that goes on from here by itself. What was computed is copied with it.
     async clone(options: { signal?: AbortSignal } = {}): Promise<PromptSession> {
         this.check();
         await this.queue;
+        throwIfAborted(options.signal);
         const { signal: _own, ...rest } = this.options;
-        const copy = await PromptSession.create(this.carat, { ...rest, ...options }, structuredClone(this.messages));
+        const messages = structuredClone(this.messages);
+        const { session, context } = await this.carat.link.call('session.copy', { session: this.session });
+        const copy = new PromptSession(this.carat, { ...rest, ...options }, session, context, messages);
         copy.contextUsage = this.contextUsage;
         return copy;
     }
@@ -171,6 +171,7 @@ export class PromptSession extends EventTarget {
         if (prefix) text = String(asked.pop()!.content) + text;
         this.messages.push(...asked, { role: 'assistant', content: text });
         this.contextUsage = event.promptTokens + event.generatedTokens;
+        this.cachedUsage = event.cachedTokens;
         if (event.reason === 'length' && this.contextUsage >= this.contextWindow)
             this.dispatchEvent(new Event('contextoverflow'));
     }

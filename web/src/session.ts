@@ -25,6 +25,13 @@ const enum Kind {
     Finish,
 }
 
+// enum carat_state_form
+export const enum StateForm {
+    Own,
+    Original,
+}
+const statePieceBytes = 1 << 20;
+
 export class EngineSession {
     private busy = false;
     private freed = false;
@@ -106,7 +113,65 @@ export class EngineSession {
         const handle = this.engine.wasm.exports.wasm_stepper_new(this.handle);
         if (handle === 0) throw this.engine.wasm.error();
         this.steppers.push(handle);
-        return new Stepper(this.engine, handle);
+        return new Stepper(this.engine, handle, this);
+    }
+
+    // Another session with the same contents.
+    copy(): EngineSession {
+        this.check();
+        return this.engine.adoptSession(this.engine.wasm.exports.wasm_session_copy(this.handle));
+    }
+
+    // The contents as bytes, see docs/state.md, with the sampler of a stepper. They pass through the module's memory in pieces.
+    async save(form: StateForm, stepper = 0): Promise<Uint8Array> {
+        this.check();
+        const { wasm } = this.engine;
+        this.busy = true;
+        try {
+            const total = wasm.exports.wasm_state_save_begin(this.handle, stepper, form);
+            if (total < 0) throw wasm.error();
+            const bytes = new Uint8Array(total);
+            for (let at = 0; ;) {
+                const status = wasm.exports.wasm_state_save_next(this.handle) as Status;
+                if (status === Status.Failed) throw wasm.error();
+                if (status === Status.Done) return bytes;
+                if (status === Status.Event) {
+                    const piece = wasm.bytesOf(wasm.exports.wasm_state_piece(), wasm.exports.wasm_state_piece_size());
+                    bytes.set(piece, at);
+                    at += piece.length;
+                }
+                if (status === Status.Pending) await this.engine.news();
+                else await turnAfter(8);
+                this.engine.check();
+            }
+        } finally {
+            this.endState();
+        }
+    }
+
+    // Takes what save gave, in either form. What the headers tell is checked before anything changes.
+    async restore(bytes: Uint8Array, stepper = 0): Promise<void> {
+        this.check();
+        const { wasm } = this.engine;
+        this.busy = true;
+        try {
+            if (wasm.exports.wasm_state_restore_begin(this.handle, stepper, bytes.length) === 0) throw wasm.error();
+            for (let at = 0; at < bytes.length; at += statePieceBytes) {
+                const piece = bytes.subarray(at, at + statePieceBytes);
+                const taken = wasm.with(piece, (p) => wasm.exports.wasm_state_restore_write(this.handle, p, piece.length));
+                if (taken === 0) throw wasm.error();
+                await turnAfter(8);
+                this.engine.check();
+            }
+            if (wasm.exports.wasm_state_restore_end(this.handle) === 0) throw wasm.error();
+        } finally {
+            this.endState();
+        }
+    }
+
+    private endState(): void {
+        this.busy = false;
+        if (!this.freed) this.engine.wasm.exports.wasm_state_end(this.handle); // nothing, unless it was left half way
     }
 
     free(): void {
@@ -117,7 +182,7 @@ export class EngineSession {
         this.onFree();
     }
 
-    private check(): void {
+    check(): void {
         this.engine.check();
         if (this.freed) throw makeError('closed', 'the session was closed');
         if (this.busy) throw makeError('busy', 'the session is generating');
@@ -214,10 +279,11 @@ export class Stepper {
     constructor(
         private readonly engine: Engine,
         private readonly handle: number,
+        private readonly session: EngineSession,
     ) {}
 
     reset(): void {
-        this.engine.check();
+        this.session.check();
         this.engine.wasm.exports.wasm_stepper_reset(this.handle);
     }
 
@@ -229,7 +295,20 @@ export class Stepper {
 
     // id -1: the soft token. Calls wait for each other.
     step(id: number, soft?: Float32Array): Promise<number> {
-        const mine = this.last.then(() => this.run(id, soft));
+        return this.inTurn(() => this.run(id, soft));
+    }
+
+    // The session with this loop's sampler, in the original's form.
+    save(): Promise<Uint8Array> {
+        return this.inTurn(() => this.session.save(StateForm.Original, this.handle));
+    }
+
+    restore(bytes: Uint8Array): Promise<void> {
+        return this.inTurn(() => this.session.restore(bytes, this.handle));
+    }
+
+    private inTurn<T>(work: () => Promise<T>): Promise<T> {
+        const mine = this.last.then(work);
         this.last = mine.catch(() => undefined);
         return mine;
     }
