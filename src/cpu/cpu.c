@@ -22,18 +22,18 @@ static void cpu_free(struct ops *ops)
 static const struct ops operations = {
     .name = "cpu",
     .max_batch = CPU_MAX_BATCH,
-    .buffer_new = cpu_buffer_new,
-    .buffer_free = cpu_buffer_free,
-    .write = cpu_write,
-    .copy = cpu_copy,
-    .read_start = cpu_read_start,
-    .poll = cpu_poll,
-    .wait = cpu_wait,
-    .submit = cpu_submit,
+    .buffer_new = host_buffer_new,
+    .buffer_free = host_buffer_free,
+    .write = host_write,
+    .copy = host_copy,
+    .read_start = host_read_start,
+    .poll = host_poll,
+    .wait = host_wait,
+    .submit = host_submit,
     .weight_place = cpu_weight_place,
-    .weight_write = cpu_weight_write,
-    .weight_free = cpu_weight_free,
-    .weights_ready = cpu_weights_ready,
+    .weight_write = host_weight_write,
+    .weight_free = host_weight_free,
+    .weights_ready = host_weights_ready,
     .embed = cpu_embed,
     .copy_rows = cpu_copy_rows,
     .per_layer_inputs = cpu_per_layer_inputs,
@@ -101,7 +101,7 @@ struct ops *cpu_ops_new_with(int32_t n_threads, bool exact, const char *kernels_
         fail(err, CARAT_NO_MEMORY, "no memory for the CPU backend");
         return NULL;
     }
-    cpu->ops = operations;
+    cpu->host.ops = operations;
     cpu->kernels = kernels;
     cpu->exact = exact;
     cpu->threads = threads_new(n_threads, err);
@@ -112,9 +112,9 @@ struct ops *cpu_ops_new_with(int32_t n_threads, bool exact, const char *kernels_
     cpu->n_threads = threads_count(cpu->threads);
     char name[64];
     processor_name(name, sizeof name);
-    snprintf(cpu->ops.device, sizeof cpu->ops.device, "%s%s, %d thread%s%s", name, kernels->name, cpu->n_threads,
+    snprintf(cpu->host.ops.device, sizeof cpu->host.ops.device, "%s%s, %d thread%s%s", name, kernels->name, cpu->n_threads,
         cpu->n_threads == 1 ? "" : "s", exact ? ", f32 activations" : "");
-    return &cpu->ops;
+    return &cpu->host.ops;
 }
 
 struct ops *cpu_ops_new(const struct cpu_options *options, struct carat_error *err)

@@ -12,13 +12,7 @@
 
 #include "base/threads.h"
 #include "cpu/kernels.h"
-#include "ops/ops.h"
-
-struct buffer {
-    unsigned char *bytes; // aligned to 64
-    uint64_t n_bytes;
-    void *memory; // what to free
-};
+#include "ops/host_memory.h"
 
 // Memory that an operation needs while it runs. It only ever grows, so that decoding does not allocate.
 struct room {
@@ -27,13 +21,12 @@ struct room {
 };
 
 struct cpu {
-    struct ops ops;
+    struct host_ops host;
     const struct cpu_kernels *kernels;
     struct threads *threads;
     int n_threads;
     bool exact;
     struct room room;
-    struct carat_error failure; // of an operation, until a poll or a read has reported it; code CARAT_OK: none
 };
 
 // A cursor over a room: first run with bytes NULL to learn the size, then with the room's bytes.
@@ -85,21 +78,7 @@ static inline size_t cpu_next(_Atomic size_t *counter)
 }
 
 // memory and weights
-struct buffer *cpu_buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err);
-void cpu_buffer_free(struct ops *ops, struct buffer *buffer);
-void cpu_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
-void cpu_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
-    uint64_t n_bytes);
-int32_t cpu_read_start(
-    struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err);
-enum ops_state cpu_poll(struct ops *ops, int32_t ticket, struct carat_error *err);
-void cpu_wait(struct ops *ops, int32_t ticket);
-void cpu_submit(struct ops *ops);
 bool cpu_weight_place(struct ops *ops, struct weight *weight, const void *mapped, bool may_stay_on_disk, struct carat_error *err);
-bool cpu_weight_write(
-    struct ops *ops, struct weight *weight, uint64_t offset, const void *bytes, uint64_t n_bytes, struct carat_error *err);
-void cpu_weight_free(struct ops *ops, struct weight *weight);
-bool cpu_weights_ready(struct ops *ops, struct carat_error *err);
 
 // operations, as ops.h describes them
 void cpu_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out);

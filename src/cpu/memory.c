@@ -1,93 +1,11 @@
-// memory.c: buffers, reading back, the bytes of weights and the room that operations work in. Everything happens at once.
+// memory.c: where weights lie, and the room that operations work in.
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/number.h"
 #include "cpu/cpu_internal.h"
 
 enum { ALIGNMENT = 64, VECTOR_ALIGNMENT = 4 };
-
-struct buffer *cpu_buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err)
-{
-    (void)ops;
-    struct buffer *buffer = calloc(1, sizeof *buffer);
-    uint64_t rounded = (n_bytes + 255) & ~(uint64_t)255;
-    // calloc rather than memset: pages of a long context that are never written are never backed by memory.
-    if (buffer != NULL && rounded >= n_bytes && rounded <= SIZE_MAX - 256)
-        buffer->memory = calloc(1, (size_t)rounded + ALIGNMENT);
-    if (buffer == NULL || buffer->memory == NULL) {
-        free(buffer);
-        fail(err, CARAT_NO_MEMORY, "no memory for a buffer of %llu bytes", (unsigned long long)n_bytes);
-        return NULL;
-    }
-    uintptr_t start = (uintptr_t)buffer->memory;
-    buffer->bytes = (unsigned char *)buffer->memory + (ALIGNMENT - start % ALIGNMENT) % ALIGNMENT;
-    buffer->n_bytes = rounded;
-    return buffer;
-}
-
-void cpu_buffer_free(struct ops *ops, struct buffer *buffer)
-{
-    (void)ops;
-    if (buffer != NULL)
-        free(buffer->memory);
-    free(buffer);
-}
-
-void cpu_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes)
-{
-    (void)ops;
-    assert(offset <= buffer->n_bytes && n_bytes <= buffer->n_bytes - offset);
-    memcpy(buffer->bytes + offset, source, (size_t)n_bytes);
-}
-
-void cpu_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
-    uint64_t n_bytes)
-{
-    (void)ops;
-    assert(source_offset <= source->n_bytes && n_bytes <= source->n_bytes - source_offset);
-    assert(target_offset <= target->n_bytes && n_bytes <= target->n_bytes - target_offset);
-    memcpy(target->bytes + target_offset, source->bytes + source_offset, (size_t)n_bytes);
-}
-
-// Moves the noted failure into *err; false when there was one.
-static bool report_failure(struct cpu *cpu, struct carat_error *err)
-{
-    if (cpu->failure.code == CARAT_OK)
-        return true;
-    if (err != NULL)
-        *err = cpu->failure;
-    cpu->failure.code = CARAT_OK;
-    return false;
-}
-
-int32_t cpu_read_start(
-    struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err)
-{
-    assert(offset <= buffer->n_bytes && n_bytes <= buffer->n_bytes - offset);
-    if (!report_failure((struct cpu *)ops, err))
-        return -1;
-    memcpy(target, buffer->bytes + offset, (size_t)n_bytes);
-    return 0;
-}
-
-enum ops_state cpu_poll(struct ops *ops, int32_t ticket, struct carat_error *err)
-{
-    (void)ticket;
-    return report_failure((struct cpu *)ops, err) ? OPS_DONE : OPS_FAILED;
-}
-
-void cpu_wait(struct ops *ops, int32_t ticket)
-{
-    (void)ops, (void)ticket;
-}
-
-void cpu_submit(struct ops *ops)
-{
-    (void)ops;
-}
 
 // A weight with memory of its own keeps that in `device`; a mapped one has `device` NULL.
 bool cpu_weight_place(struct ops *ops, struct weight *weight, const void *mapped, bool may_stay_on_disk, struct carat_error *err)
@@ -119,32 +37,6 @@ bool cpu_weight_place(struct ops *ops, struct weight *weight, const void *mapped
     return true;
 }
 
-bool cpu_weight_write(
-    struct ops *ops, struct weight *weight, uint64_t offset, const void *bytes, uint64_t n_bytes, struct carat_error *err)
-{
-    (void)ops;
-    if (weight->device == NULL || offset > weight->n_bytes || n_bytes > weight->n_bytes - offset)
-        return fail(err, CARAT_BAD_ARGUMENT, "%llu bytes at %llu do not fit the room of tensor '%s'", (unsigned long long)n_bytes,
-            (unsigned long long)offset, weight->name);
-    memcpy((unsigned char *)weight->device + offset, bytes, (size_t)n_bytes);
-    return true;
-}
-
-void cpu_weight_free(struct ops *ops, struct weight *weight)
-{
-    (void)ops;
-    free(weight->device);
-    weight->device = NULL;
-    weight->host = NULL;
-    weight->home = WEIGHT_UNPLACED;
-}
-
-bool cpu_weights_ready(struct ops *ops, struct carat_error *err)
-{
-    (void)ops, (void)err;
-    return true;
-}
-
 void *cpu_take(struct layout_cursor *cursor, size_t count, size_t size)
 {
     size_t n_bytes, end;
@@ -167,7 +59,7 @@ unsigned char *cpu_room(struct cpu *cpu, size_t n_bytes)
     cpu->room.n_bytes = 0;
     cpu->room.bytes = n_bytes < SIZE_MAX / 2 ? aligned_alloc(ALIGNMENT, (n_bytes / ALIGNMENT + 1) * ALIGNMENT) : NULL;
     if (cpu->room.bytes == NULL)
-        fail(&cpu->failure, CARAT_NO_MEMORY, "no memory for an operation of the CPU backend (%zu bytes)", n_bytes);
+        fail(&cpu->host.failure, CARAT_NO_MEMORY, "no memory for an operation of the CPU backend (%zu bytes)", n_bytes);
     else
         cpu->room.n_bytes = n_bytes;
     return cpu->room.bytes;

@@ -63,7 +63,7 @@ static bool scan_row(struct cpu *cpu, struct tensor logits, int32_t row, struct 
     threads_run(cpu->threads, run_tops, scan);
     for (int32_t c = 0; c < scan->n_chunks; c++) {
         if (isnan(scan->tops[c]))
-            return fail(&cpu->failure, CARAT_BAD_NUMBER,
+            return fail(&cpu->host.failure, CARAT_BAD_NUMBER,
                 "a logit near token %d is not a number; the model file or a layer's result is damaged", c * CHUNK);
         scan->top = scan->tops[c] > scan->top ? scan->tops[c] : scan->top;
     }

@@ -22,21 +22,21 @@ struct ops *ref_ops_new(struct carat_error *err)
         fail(err, CARAT_NO_MEMORY, "no memory for the reference backend");
         return NULL;
     }
-    ref->ops = (struct ops){
+    ref->host.ops = (struct ops){
         .name = "ref",
         .max_batch = REF_MAX_BATCH,
-        .buffer_new = ref_buffer_new,
-        .buffer_free = ref_buffer_free,
-        .write = ref_write,
-        .copy = ref_copy,
-        .read_start = ref_read_start,
-        .poll = ref_poll,
-        .wait = ref_wait,
-        .submit = ref_submit,
+        .buffer_new = host_buffer_new,
+        .buffer_free = host_buffer_free,
+        .write = host_write,
+        .copy = host_copy,
+        .read_start = host_read_start,
+        .poll = host_poll,
+        .wait = host_wait,
+        .submit = host_submit,
         .weight_place = ref_weight_place,
-        .weight_write = ref_weight_write,
-        .weight_free = ref_weight_free,
-        .weights_ready = ref_weights_ready,
+        .weight_write = host_weight_write,
+        .weight_free = host_weight_free,
+        .weights_ready = host_weights_ready,
         .embed = ref_embed,
         .copy_rows = ref_copy_rows,
         .per_layer_inputs = ref_per_layer_inputs,
@@ -54,6 +54,6 @@ struct ops *ref_ops_new(struct carat_error *err)
         .top_k = ref_top_k,
         .free = ref_free,
     };
-    snprintf(ref->ops.device, sizeof ref->ops.device, "scalar reference, 1 thread");
-    return &ref->ops;
+    snprintf(ref->host.ops.device, sizeof ref->host.ops.device, "scalar reference, 1 thread");
+    return &ref->host.ops;
 }

@@ -7,16 +7,10 @@
 
 #include <stddef.h>
 
-#include "ops/ops.h"
-
-struct buffer {
-    unsigned char *bytes;
-    uint64_t n_bytes;
-};
+#include "ops/host_memory.h"
 
 struct ref {
-    struct ops ops;
-    struct carat_error failure; // of an operation, until a poll or a read has reported it; code CARAT_OK: none
+    struct host_ops host;
 };
 
 // Rows of f32 in memory. Row i starts at data + i * stride.
@@ -55,21 +49,7 @@ bool ref_multiply(struct ref *ref, const struct linear *linear, struct matrix in
 bool ref_norm_rows(struct ref *ref, struct matrix in, const struct weight *norm, float eps, struct matrix out);
 
 // memory and weights
-struct buffer *ref_buffer_new(struct ops *ops, uint64_t n_bytes, struct carat_error *err);
-void ref_buffer_free(struct ops *ops, struct buffer *buffer);
-void ref_write(struct ops *ops, struct buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
-void ref_copy(struct ops *ops, struct buffer *source, uint64_t source_offset, struct buffer *target, uint64_t target_offset,
-    uint64_t n_bytes);
-int32_t ref_read_start(
-    struct ops *ops, struct buffer *buffer, uint64_t offset, uint64_t n_bytes, void *target, struct carat_error *err);
-enum ops_state ref_poll(struct ops *ops, int32_t ticket, struct carat_error *err);
-void ref_wait(struct ops *ops, int32_t ticket);
-void ref_submit(struct ops *ops);
 bool ref_weight_place(struct ops *ops, struct weight *weight, const void *mapped, bool may_stay_on_disk, struct carat_error *err);
-bool ref_weight_write(
-    struct ops *ops, struct weight *weight, uint64_t offset, const void *bytes, uint64_t n_bytes, struct carat_error *err);
-void ref_weight_free(struct ops *ops, struct weight *weight);
-bool ref_weights_ready(struct ops *ops, struct carat_error *err);
 
 // operations, as ops.h describes them
 void ref_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out);
