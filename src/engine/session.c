@@ -180,6 +180,14 @@ void carat_sampling_default(struct carat_sampling *sampling)
     };
 }
 
+void session_accept_history(const struct carat_session *session, struct sampler *sampler)
+{
+    for (int32_t i = 0; i < session->n_ids; i++) {
+        if (session->keys[i] == (uint64_t)session->ids[i])
+            sampler_accept(sampler, session->ids[i]);
+    }
+}
+
 static bool make_sampler(struct carat_session *session, const struct carat_sampling *s, struct carat_error *err)
 {
     _Static_assert(sizeof(struct carat_logit_bias) == sizeof(struct sampler_bias), "the same two members");
@@ -199,10 +207,8 @@ static bool make_sampler(struct carat_session *session, const struct carat_sampl
     size_t n_suppressed;
     const int32_t *suppressed = tokenizer_suppressed(session->model->tok, &n_suppressed);
     session->sampler = sampler_new(session->model->text->config.n_vocab, &params, suppressed, n_suppressed, err);
-    for (int32_t i = 0; session->sampler != NULL && i < session->n_ids; i++) {
-        if (session->keys[i] == (uint64_t)session->ids[i]) // soft tokens are not part of the text
-            sampler_accept(session->sampler, session->ids[i]);
-    }
+    if (session->sampler != NULL)
+        session_accept_history(session, session->sampler);
     return session->sampler != NULL;
 }
 

@@ -123,6 +123,9 @@ struct carat_session {
 // Ends the generation under way at once, after a failure.
 void session_abort(struct carat_session *session);
 
+// The sampler sees the tokens that the cache holds; soft tokens and unknown ones are not part of the text.
+void session_accept_history(const struct carat_session *session, struct sampler *sampler);
+
 // May something else than a generation begin? Fails when one is under way, or when the contents are being saved or restored.
 bool session_is_idle(const struct carat_session *session, struct carat_error *err);
 

@@ -33,10 +33,8 @@ static struct sampler *stand_in(const struct carat_session *session, struct cara
 {
     struct sampler_params params = sampler_original_defaults();
     struct sampler *sampler = sampler_new(session->model->text->config.n_vocab, &params, NULL, 0, err);
-    for (int32_t i = 0; sampler != NULL && i < session->n_ids; i++) {
-        if (session->keys[i] == (uint64_t)session->ids[i])
-            sampler_accept(sampler, session->ids[i]);
-    }
+    if (sampler != NULL)
+        session_accept_history(session, sampler);
     return sampler;
 }
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "model/text.h"
 
 struct stepper {
@@ -66,14 +66,6 @@ struct sampler *stepper_sampler(struct stepper *stepper)
     return stepper->sampler;
 }
 
-static uint64_t hash_of(const float *values, int32_t n)
-{
-    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a, over words
-    for (int32_t i = 0; i < n; i++)
-        hash = (hash ^ f32_bits(values[i])) * 0x100000001b3u;
-    return hash | SESSION_SOFT_KEY;
-}
-
 static bool forward_soft(struct stepper *stepper, const float *soft, struct carat_error *err)
 {
     struct carat_session *session = stepper->session;
@@ -106,7 +98,8 @@ bool stepper_begin(struct stepper *stepper, int32_t id, const float *soft, struc
     if (soft == NULL)
         sampler_accept(stepper->sampler, id);
     session->ids[session->n_ids] = soft != NULL ? 0 : id;
-    session->keys[session->n_ids] = soft != NULL ? hash_of(soft, session->model->text->config.d_model) : (uint64_t)id;
+    size_t n_soft_bytes = (size_t)session->model->text->config.d_model * sizeof *soft;
+    session->keys[session->n_ids] = soft != NULL ? SESSION_SOFT_KEY | hash_bytes(HASH_START, soft, n_soft_bytes) : (uint64_t)id;
     session->n_ids++;
     struct tensor logits = session->model->context->logits;
     stepper->ticket =
