@@ -284,7 +284,7 @@ bool input_is_ready(int descriptor)
     int n;
     do
         n = poll(waits, 2, -1);
-    while (n < 0 && errno == EINTR);
+    while (n < 0 && errno == EINTR && !interrupted);
     return n > 0 && !interrupted;
 }
 

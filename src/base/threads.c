@@ -217,7 +217,8 @@ static bool start_workers(struct threads *pool, struct carat_error *err)
         pool->n_started += ok;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return ok || fail(err, CARAT_NO_MEMORY, "the system gave only %d of %d threads; ask for fewer", pool->n_started + 1, pool->n_threads);
+    return ok || fail(err, CARAT_NO_MEMORY, "the system gave only %d of %d threads; ask for fewer", pool->n_started + 1,
+                     pool->n_threads);
 }
 
 static void stop_workers(struct threads *pool)
