@@ -134,10 +134,12 @@ describe('who may ask', () => {
 
     test('giant headers, half requests and nonsense end with an error, and the server lives on', async () => {
         const server = await serve('--models', models);
-        await raw(server.url, `GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'y'.repeat(1 << 20)}\r\n\r\n`).catch(() => undefined);
-        await raw(server.url, 'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n{').catch(() => undefined);
-        await raw(server.url, '\x16\x03\x01\x02\x00').catch(() => undefined);
-        await raw(server.url, 'GET').catch(() => undefined);
+        await Promise.all([
+            `GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'y'.repeat(1 << 20)}\r\n\r\n`,
+            'POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999999\r\n\r\n{',
+            '\x16\x03\x01\x02\x00',
+            'GET',
+        ].map((text) => raw(server.url, text).catch(() => undefined)));
         assert.equal((await fetch(`${server.url}/v1/models`)).status, 200);
         await server.stop();
     });
