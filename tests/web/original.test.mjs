@@ -4,7 +4,8 @@ import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { test } from 'node:test';
 import { readTensors } from './helpers/gguf.mjs';
-import { requireFromWeb, root } from './helpers/load.mjs';
+import { gpu } from './helpers/gpu.mjs';
+import { root } from './helpers/load.mjs';
 
 const { Model } = await import(path.join(root, 'web/dist/original.js'));
 Model.settings = { backend: 'cpu', threads: 1 };
@@ -106,19 +107,9 @@ test('a file without towers says so', () =>
 
 // --- state ---
 
-// A GPU without hardware: the software Vulkan that comes with Chromium, if it is there.
-const icd = '/usr/lib/chromium/vk_swiftshader_icd.json';
-let gpu;
-if (fs.existsSync(icd)) {
-    process.env.VK_ICD_FILENAMES ??= icd;
-    const dawn = await import(requireFromWeb.resolve('webgpu'));
-    Object.assign(globalThis, dawn.globals);
-    gpu = dawn.create([]); // stays reachable as long as the module lives: Dawn crashes once it is collected
-}
-
 async function withBackend(backend, body) {
     const before = Model.settings;
-    Model.settings = { backend, threads: 1, ...(gpu && { gpu }) };
+    Model.settings = { backend, threads: 1, gpu };
     try {
         return await withModel('micro-e2b.F32', body, (bytes) => {
             const read = (offset, n) => bytes.subarray(offset, offset + n);
@@ -138,33 +129,29 @@ const generate = async (model, first, n) => {
 };
 
 for (const backend of ['cpu', 'webgpu'])
-    test(
-        `a state saved, reset and restored goes on as if nothing had happened (${backend})`,
-        { skip: backend === 'webgpu' && gpu === undefined },
-        () =>
-            withBackend(backend, async (model) => {
-                model.setSampling(draws);
-                const next = await stepAll(model, someIds);
-                const state = await model.saveKvState();
-                assert.equal(Buffer.from(state.subarray(0, 4)).toString(), 'RLMS');
-                assert.equal(model.position, someIds.length);
-                const expected = await generate(model, next, 5);
-                model.reset();
-                await stepAll(model, [9, 9, 9]);
-                await model.restoreKvState(state);
-                assert.equal(model.position, someIds.length);
-                assert.deepEqual(await generate(model, next, 5), expected);
-                assert.equal(model.position, someIds.length + 5);
-                // A save waits for a step under way, a step for the save.
-                await model.restoreKvState(state);
-                const step = model.step(next);
-                const later = model.saveKvState();
-                const after = model.step(expected[1]);
-                assert.equal(await step, expected[1]);
-                assert.equal(new DataView((await later).buffer).getUint32(8, true), 40 + 4 * (someIds.length + 1));
-                assert.equal(await after, expected[2]);
-            }),
-    );
+    test(`a state saved, reset and restored goes on as if nothing had happened (${backend})`, () =>
+        withBackend(backend, async (model) => {
+            model.setSampling(draws);
+            const next = await stepAll(model, someIds);
+            const state = await model.saveKvState();
+            assert.equal(Buffer.from(state.subarray(0, 4)).toString(), 'RLMS');
+            assert.equal(model.position, someIds.length);
+            const expected = await generate(model, next, 5);
+            model.reset();
+            await stepAll(model, [9, 9, 9]);
+            await model.restoreKvState(state);
+            assert.equal(model.position, someIds.length);
+            assert.deepEqual(await generate(model, next, 5), expected);
+            assert.equal(model.position, someIds.length + 5);
+            // A save waits for a step under way, a step for the save.
+            await model.restoreKvState(state);
+            const step = model.step(next);
+            const later = model.saveKvState();
+            const after = model.step(expected[1]);
+            assert.equal(await step, expected[1]);
+            assert.equal(new DataView((await later).buffer).getUint32(8, true), 40 + 4 * (someIds.length + 1));
+            assert.equal(await after, expected[2]);
+        }));
 
 test('a state that does not fit is refused and changes nothing', () =>
     withBackend('cpu', async (model) => {

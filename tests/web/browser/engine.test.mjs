@@ -4,6 +4,7 @@ import * as fs from 'node:fs';
 import * as path from 'node:path';
 import { after, before, test } from 'node:test';
 import { blank, fixtureModels, launch, openPage, serve } from '../helpers/browser.mjs';
+import { onGpuInChromium } from '../helpers/choice.mjs';
 import { readTensors } from '../helpers/gguf.mjs';
 import { root } from '../helpers/load.mjs';
 
@@ -48,9 +49,6 @@ async function generate(target, name, options, golden) {
     return result;
 }
 
-// Compiling the kernels takes the software renderer half a minute a file. Node's tests run all files through the same Dawn and Tint;
-// here each architecture has one, unless CARAT_ALL is set.
-const onGpu = process.env.CARAT_ALL ? /./ : /^(micro-e2b.F32|micro-31b|tiny-26b|tiny-e2b.Q4_K_M)/;
 const names = fs
     .readdirSync(fixtureModels)
     .filter((n) => !/mmproj|single/.test(n))
@@ -61,11 +59,12 @@ for (const name of names) {
         assert.equal(info.backend, 'cpu');
         assert.notEqual(info.wasmVariant, 'simd');
     });
-    test(`${name} gives the golden tokens in Chromium on WebGPU, in little memory`, { skip: !onGpu.test(name) }, async () => {
-        const { info, wasmBytes } = await generate(page, name, { backend: 'webgpu' }, goldenOf(name));
-        assert.equal(info.backend, 'webgpu');
-        assert.ok(wasmBytes < 64 << 20);
-    });
+    if (onGpuInChromium(name))
+        test(`${name} gives the golden tokens in Chromium on WebGPU, in little memory`, async () => {
+            const { info, wasmBytes } = await generate(page, name, { backend: 'webgpu' }, goldenOf(name));
+            assert.equal(info.backend, 'webgpu');
+            assert.ok(wasmBytes < 64 << 20);
+        });
 }
 
 const chat = (target, options, request = {}) =>
