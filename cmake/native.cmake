@@ -97,6 +97,9 @@ if(CMOCKA_LIBRARY)
         target_compile_definitions(${name} PRIVATE CARAT_FIXTURES="${CMAKE_SOURCE_DIR}/build/fixtures"
             CARAT_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
         add_test(NAME ${name} COMMAND ${name})
+        if(name MATCHES "webgpu") # the slowest first, beside all others
+            set_tests_properties(${name} PROPERTIES COST 100)
+        endif()
         if(TARGET carat)
             add_dependencies(${name} carat)
             target_compile_definitions(${name} PRIVATE CARAT_PROGRAM="$<TARGET_FILE:carat>")

@@ -34,6 +34,7 @@ static void exact_mode_agrees_within_f32_rounding_with_every_instruction_set(voi
 {
     (void)state;
     struct text_policy exact = {.kv_f32 = true, .floats = TEXT_EXACT, .quantised = TEXT_EXACT};
+    exact.variants = unless_slow(is_sanitized(), GOLDEN_BRIEF);
     for_every_instruction_set(make_exact, &exact);
 }
 
@@ -43,6 +44,7 @@ static void eight_bit_activations_give_the_greedy_tokens_with_every_instruction_
 {
     (void)state;
     struct text_policy policy = {.floats = {.logits = 0.15, .margin = 0.15}, .quantised = {.logits_rms = 0.6, .margin = 1}};
+    policy.variants = unless_slow(is_sanitized(), GOLDEN_BRIEF);
     for_every_instruction_set(make_default, &policy);
 }
 

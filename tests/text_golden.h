@@ -17,6 +17,7 @@
 #ifndef CARAT_TESTS_TEXT_GOLDEN_H
 #define CARAT_TESTS_TEXT_GOLDEN_H
 
+#include "extent.h"
 #include "golden.h"
 #include "model/text.h"
 
@@ -35,6 +36,12 @@ enum golden_extent {
     GOLDEN_BRIEF, // the logits of all tokens of the prompt, in one batch
     GOLDEN_LEFT_OUT
 };
+
+// What slow devices and sanitized builds do with the variants; GOLDEN_WHOLE elsewhere.
+GOLDEN_HELPER enum golden_extent unless_slow(bool is_slow, enum golden_extent extent)
+{
+    return is_slow && !test_everything() ? extent : GOLDEN_WHOLE;
+}
 
 struct text_policy {
     bool kv_f32;                     // keys and values in 4 bytes

@@ -8,6 +8,7 @@ static void every_text_fixture_agrees_within_f32_rounding(void **state)
 {
     (void)state;
     struct text_policy exact = {.kv_f32 = true, .floats = TEXT_EXACT, .quantised = TEXT_EXACT};
+    exact.variants = unless_slow(is_sanitized(), GOLDEN_BRIEF);
     run_text_goldens(ref_ops_new, &exact);
 }
 
@@ -24,6 +25,7 @@ static void keys_and_values_in_16_bits_keep_the_greedy_tokens(void **state)
 {
     (void)state;
     struct text_policy half = {.floats = {.logits = 0.15, .margin = 0.15}, .quantised = {.logits = 0.15, .margin = 0.15}};
+    half.variants = unless_slow(is_sanitized(), GOLDEN_LEFT_OUT);
     run_text_goldens(ref_ops_new, &half);
 }
 

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "extent.h"
 #include "media_golden.h"
 #include "model/audio.h"
 #include "model/vision.h"

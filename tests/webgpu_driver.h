@@ -5,9 +5,10 @@
 #define CARAT_TESTS_WEBGPU_DRIVER_H
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include "extent.h"
 
 static inline void use_software_driver(void)
 {
@@ -16,13 +17,6 @@ static inline void use_software_driver(void)
         return;
     setenv("VK_ICD_FILENAMES", driver, 1);
     dlopen("/usr/lib/chromium/libvulkan.so.1", RTLD_NOW | RTLD_GLOBAL); // the library that asks for it finds it by its name
-}
-
-// Whether every case is run on the GPU (`./run test --all`, `./run gpu`). Otherwise what a software renderer takes minutes for is
-// left to the tests of the single operations, which take every type and shape.
-static inline bool test_everything(void)
-{
-    return getenv("CARAT_ALL") != NULL;
 }
 
 #endif

@@ -40,7 +40,7 @@ static void with_keys_in_32_bits_it_agrees_within_f32_rounding(void **state)
 {
     (void)state;
     struct text_policy exact = {.kv_f32 = true, .floats = TEXT_EXACT, .quantised = TEXT_EXACT};
-    exact.variants = test_everything() ? GOLDEN_WHOLE : GOLDEN_BRIEF;
+    exact.variants = unless_slow(true, GOLDEN_BRIEF);
     run_text_goldens(make, &exact);
 }
 
@@ -49,7 +49,7 @@ static void with_keys_in_16_bits_it_gives_the_greedy_tokens(void **state)
 {
     (void)state;
     struct text_policy policy = {.floats = {.logits = 0.15, .margin = 0.15}, .quantised = {.logits = 0.15, .margin = 0.15}};
-    policy.variants = test_everything() ? GOLDEN_WHOLE : GOLDEN_LEFT_OUT;
+    policy.variants = unless_slow(true, GOLDEN_LEFT_OUT);
     run_text_goldens(make, &policy);
 }
 
