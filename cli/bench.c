@@ -7,8 +7,10 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "bench_profile.h"
 #include "carat.h"
 #include "commands.h"
+#include "engine/model.h"
 #include "options.h"
 
 static const char help[] =
@@ -21,9 +23,16 @@ static const char help[] =
     "  --batch N             rows of a prefill chunk (default 512)\n"
     "  --kv-f32              keys and values in 32 bits\n"
     "  --no-prefill-skip     run the layers that share keys and values for every prompt position\n"
-    "  --json                one JSON object a line instead of the table\n";
+    "  --profile             after each test the time of every kernel (a GPU with timestamps) or operation\n"
+    "  --json                one JSON object a line instead of the table\n"
+    "\nEach test runs once to warm up, then as often as -r says. memory: resident weights, keys, values and scratch.\n";
 
-enum { MAX_LENGTHS = 16, MAX_REPETITIONS = 100 };
+enum {
+    MAX_LENGTHS = 16,
+    MAX_REPETITIONS = 100,
+    PROFILED_TOKENS = 4, // as many as the query set surely has room for
+    MAX_PROFILE = 1 << 14,
+};
 
 struct lengths {
     int32_t n[MAX_LENGTHS];
@@ -36,7 +45,7 @@ struct bench {
     struct carat_session_options session_options;
     struct lengths prompts, generations, depths;
     int repetitions;
-    bool json;
+    bool json, profile;
     struct carat_model *model;
     struct carat_model_info info;
     double open_ms;
@@ -46,6 +55,8 @@ struct result {
     double mean, deviation; // tokens per second
     double median;
     double dispatches; // per generated token
+    uint64_t memory;   // resident weights, keys and values of the test's context, scratch
+    char profile[MAX_PROFILE];
 };
 
 static struct lengths parse_lengths(struct arguments *arguments, const char *option)
@@ -83,6 +94,8 @@ static bool bench_option(struct arguments *arguments, const char *option, struct
         bench->session_options.no_prefill_skip = true;
     else if (strcmp(option, "--json") == 0)
         bench->json = true;
+    else if (strcmp(option, "--profile") == 0)
+        bench->profile = true;
     else
         return false;
     return true;
@@ -107,6 +120,8 @@ static void parse(struct bench *bench, int argc, char **argv)
     }
     if (bench->model_name == NULL)
         usage_error("bench", "which model?");
+    if (bench->profile && bench->json)
+        usage_error("bench", "'--profile' goes with the table, not with '--json'");
 }
 
 // Ids that a model would never mind: normal tokens spread over the vocabulary, the same in every run.
@@ -150,17 +165,38 @@ static int compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static struct result summarize(double *rates, int n)
+static void summarize(double *rates, int n, struct result *result)
 {
-    struct result result = {0};
+    *result = (struct result){0};
     for (int i = 0; i < n; i++)
-        result.mean += rates[i] / n;
+        result->mean += rates[i] / n;
     for (int i = 0; i < n; i++)
-        result.deviation += (rates[i] - result.mean) * (rates[i] - result.mean);
-    result.deviation = n > 1 ? sqrt(result.deviation / (n - 1)) : 0;
+        result->deviation += (rates[i] - result->mean) * (rates[i] - result->mean);
+    result->deviation = n > 1 ? sqrt(result->deviation / (n - 1)) : 0;
     qsort(rates, (size_t)n, sizeof *rates, compare_numbers);
-    result.median = n % 2 == 1 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2;
-    return result;
+    result->median = n % 2 == 1 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2;
+}
+
+// Where the time goes: of the last n_prompt positions of the ids, or of PROFILED_TOKENS tokens after them.
+static bool profile(struct bench *bench, struct carat_session *session, const int32_t *ids, int32_t n_ids, int32_t n_prompt,
+    char *text, struct carat_error *err)
+{
+    struct carat_usage usage;
+    carat_session_truncate(session, 0);
+    // Afterwards only what is to be timed is not in the cache; the last position always runs again.
+    int32_t n_before = n_prompt > 0 ? n_ids - n_prompt : n_ids;
+    if (n_before > 0 && !run_once(session, ids, n_before, 1, &usage, err))
+        return false;
+    if (!profile_start(bench->model->ops)) {
+        snprintf(text, MAX_PROFILE, "No profile: this GPU offers no timestamp queries.\n");
+        return true;
+    }
+    bool ok = run_once(session, ids, n_ids, n_prompt > 0 ? 1 : PROFILED_TOKENS, &usage, err);
+    int n = snprintf(text, MAX_PROFILE, n_prompt > 0 ? "Profile of %d positions:\n" : "Profile of %d tokens:\n",
+        n_prompt > 0 ? n_prompt : PROFILED_TOKENS);
+    if (!profile_end(bench->model->ops, text + n, (size_t)(MAX_PROFILE - n)))
+        snprintf(text + n, (size_t)(MAX_PROFILE - n), "the times could not be read\n");
+    return ok;
 }
 
 // One row of the table. n_prompt positions are processed at `depth`, or n_generate tokens are generated there.
@@ -171,7 +207,8 @@ static bool measure(
     double dispatches = 0;
     // A generation test begins after depth + 1 positions; one more run warms up.
     int32_t n_ids = depth + (n_prompt > 0 ? n_prompt : 1);
-    bench->session_options.context_length = n_ids + n_generate + 8;
+    int32_t n_context = n_ids + n_generate + 8;
+    bench->session_options.context_length = n_context < bench->info.context_length ? n_context : bench->info.context_length;
     int32_t *ids = malloc((size_t)n_ids * sizeof *ids);
     struct carat_session *session = NULL;
     bool ok = ids != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d token ids", n_ids);
@@ -193,23 +230,57 @@ static bool measure(
             dispatches = usage.dispatches_per_token;
         }
     }
+    if (ok) {
+        summarize(rates, bench->repetitions, result);
+        result->dispatches = dispatches;
+        result->memory = bench->info.weight_bytes + carat_session_bytes(session);
+    }
+    if (ok && bench->profile)
+        ok = profile(bench, session, ids, n_ids, n_prompt, result->profile, err);
     carat_session_free(session);
     free(ids);
-    if (ok) {
-        *result = summarize(rates, bench->repetitions);
-        result->dispatches = dispatches;
-    }
     return ok;
+}
+
+// --- the table; web/src/bench.ts prints the same -------------------------------------------------------------------------------
+
+enum { MAX_ADAPTER = 48 }; // characters of the device's name
+
+static int adapter_width(const struct bench *bench)
+{
+    int n = (int)strlen(bench->info.device);
+    return n < 7 ? 7 : n > MAX_ADAPTER ? MAX_ADAPTER : n;
 }
 
 static void print_header(const struct bench *bench)
 {
+    static const char dashes[] = "------------------------------------------------";
+    int width = adapter_width(bench);
     if (bench->json)
         return;
-    printf("device: %s; opened in %.0f ms; resident weights %s\n\n", bench->info.device, bench->open_ms,
-        bytes_text(bench->info.weight_bytes));
-    puts("| model                          |      size |   params | backend |          test |              t/s | dispatches |");
-    puts("| ------------------------------ | --------: | -------: | ------- | ------------: | ---------------: | ---------: |");
+    printf("opened in %.0f ms; resident weights %s\n\n", bench->open_ms, bytes_text(bench->info.weight_bytes));
+    printf("| %-30s | %9s | %8s | %-7s | %-*s | %14s | %16s | %10s | %9s |\n", "model", "size", "params", "backend", width,
+        "adapter", "test", "t/s", "dispatches", "memory");
+    printf("| %.30s | %.8s: | %.7s: | %.7s | %.*s | %.13s: | %.15s: | %.9s: | %.8s: |\n", dashes, dashes, dashes, dashes, width,
+        dashes, dashes, dashes, dashes, dashes);
+}
+
+static void print_json(const struct carat_model_info *info, const char *name, const char *test, const struct result *result)
+{
+    struct json_writer out = {0};
+    json_write_literal(&out, "{\"model\":");
+    json_write_string(&out, name, strlen(name));
+    json_write_format(&out,
+        ",\"size\":%llu,\"params\":%llu,\"backend\":\"%s\",\"adapter\":", (unsigned long long)info->file_bytes,
+        (unsigned long long)info->n_parameters, info->backend);
+    json_write_string(&out, info->device, strlen(info->device));
+    json_write_format(&out,
+        ",\"test\":\"%s\",\"tokens_per_second\":%.4f,\"deviation\":%.4f,\"median\":%.4f,\"dispatches_per_token\":%.1f", test,
+        result->mean, result->deviation, result->median, result->dispatches);
+    json_write_format(&out, ",\"memory\":%llu}", (unsigned long long)result->memory);
+    if (!out.failed)
+        puts(out.bytes);
+    json_writer_free(&out);
 }
 
 static void print_row(const struct bench *bench, const char *test, const struct result *result)
@@ -220,22 +291,13 @@ static void print_row(const struct bench *bench, const char *test, const struct 
     snprintf(name, sizeof name, "%.20s %s", info->name, info->quantization);
     snprintf(rate, sizeof rate, "%.2f +- %.2f", result->mean, result->deviation);
     if (bench->json) {
-        struct json_writer out = {0};
-        json_write_literal(&out, "{\"model\":");
-        json_write_string(&out, name, strlen(name));
-        json_write_format(&out,
-            ",\"size\":%llu,\"params\":%llu,\"backend\":\"%s\",\"device\":", (unsigned long long)info->file_bytes,
-            (unsigned long long)info->n_parameters, info->backend);
-        json_write_string(&out, info->device, strlen(info->device));
-        json_write_format(&out,
-            ",\"test\":\"%s\",\"tokens_per_second\":%.4f,\"deviation\":%.4f,\"median\":%.4f,\"dispatches_per_token\":%.1f}", test,
-            result->mean, result->deviation, result->median, result->dispatches);
-        if (!out.failed)
-            puts(out.bytes);
-        json_writer_free(&out);
+        print_json(info, name, test, result);
     } else {
-        printf("| %-30.30s | %9s | %6.2f B | %-7s | %13s | %16s | %10.0f |\n", name, bytes_text(info->file_bytes),
-            (double)info->n_parameters * 1e-9, info->backend, test, rate, result->dispatches);
+        int width = adapter_width(bench);
+        printf("| %-30.30s | %9s | %6.2f B | %-7s | %-*.*s | %14s | %16s | %10.0f | %9s |\n", name, bytes_text(info->file_bytes),
+            (double)info->n_parameters * 1e-9, info->backend, width, width, info->device, test, rate, result->dispatches,
+            bytes_text(result->memory));
+        fputs(result->profile, stdout);
     }
     fflush(stdout);
 }

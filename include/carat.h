@@ -112,6 +112,8 @@ void carat_session_free(struct carat_session *session);
 
 int32_t carat_session_position(const struct carat_session *session); // tokens and soft tokens in the cache
 int32_t carat_session_context(const struct carat_session *session);
+// Bytes that it takes where the model computes: its keys and values, and the scratch that all sessions of the model share.
+uint64_t carat_session_bytes(const struct carat_session *session);
 // Forgets everything after the first n positions. Sliding layers keep a limited past: when n is too far back the session is
 // emptied instead. Returns the position it ends at.
 int32_t carat_session_truncate(struct carat_session *session, int32_t n);

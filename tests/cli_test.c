@@ -65,6 +65,37 @@ static void results_that_cannot_be_written_are_a_failure(void **state)
     }
 }
 
+// How often the operation was called, by the first line with its name from `text` on.
+static long calls_of(const char *text, const char *operation)
+{
+    char end[64];
+    long n = -1;
+    snprintf(end, sizeof end, "  %s\n", operation);
+    const char *at = strstr(text, end);
+    while (at != NULL && at > text && at[-1] != '\n')
+        at--;
+    if (at != NULL)
+        sscanf(at, "%*f us %ld x", &n);
+    return n;
+}
+
+static void a_profile_has_every_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(shell("$C bench " MODEL ON_CPU "-p 8 -n 4 -r 1 --profile"), 0);
+    const char *prompt = strstr(output, "Profile of 8 positions:\n");
+    const char *tokens = strstr(output, "Profile of 4 tokens:\n");
+    assert_non_null(prompt);
+    assert_non_null(tokens);
+    assert_int_equal(calls_of(prompt, "head"), 1); // one pass gives logits for one row
+    assert_int_equal(calls_of(prompt, "embed token_embd"), 1);
+    assert_int_equal(calls_of(tokens, "head"), 4);
+    assert_int_equal(calls_of(tokens, "embed per_layer_token_embd"), 4);
+    long n_layers = calls_of(tokens, "norm_gated, gate and up") / 4;
+    assert_true(n_layers > 1);
+    assert_int_equal(calls_of(tokens, "project ffn_down"), 4 * n_layers);
+}
+
 static void a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one(void **state)
 {
     (void)state;
@@ -251,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_that_cannot_be_written_are_a_failure),
+        cmocka_unit_test(a_profile_has_every_pass),
         cmocka_unit_test(a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one),
         cmocka_unit_test(a_prompt_on_stdin_is_read_to_its_end_zero_bytes_included),
         cmocka_unit_test(wrong_options_are_usage_errors),

@@ -43,7 +43,10 @@ const common = {
     external: ['node:*'],
     define: { CARAT_VERSION: JSON.stringify(version), CARAT_BUILD: JSON.stringify(hash.digest('hex').slice(0, 12)) },
 };
-const entries = [{ in: 'src/index.ts', out: 'carat' }];
+const entries = [
+    { in: 'src/index.ts', out: 'carat' },
+    { in: 'src/bench.ts', out: 'bench' },
+];
 if (fs.existsSync(path.join(here, 'src/original.ts'))) entries.push({ in: 'src/original.ts', out: 'original' });
 await esbuild.build({ ...common, splitting: true, entryPoints: entries });
 await esbuild.build({ ...common, entryPoints: ['src/worker.ts', 'src/thread.ts'] }); // each complete in itself

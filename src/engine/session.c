@@ -151,6 +151,11 @@ int32_t carat_session_context(const struct carat_session *session)
     return session->kv->n_context;
 }
 
+uint64_t carat_session_bytes(const struct carat_session *session)
+{
+    return session->kv->n_bytes + session->model->context->n_bytes;
+}
+
 int32_t carat_session_truncate(struct carat_session *session, int32_t n)
 {
     if (session->phase == PHASE_IDLE && n >= 0 && n < session->kv->n_committed) {

@@ -8,11 +8,12 @@
 
 // --- sessions -----------------------------------------------------------------------------------------------------------------
 
-// flags: 1 keys and values in 32 bits. context and batch: 0 = the default.
+// flags: 1 keys and values in 32 bits, 2 all layers for every position of a prompt. context and batch: 0 = the default.
 EXPORT(wasm_session_new) struct carat_session *wasm_session_new(struct carat_model *model, int context, int batch, int flags);
 struct carat_session *wasm_session_new(struct carat_model *model, int context, int batch, int flags)
 {
-    struct carat_session_options options = {.context_length = context, .batch = batch, .kv_f32 = (flags & 1) != 0};
+    struct carat_session_options options = {
+        .context_length = context, .batch = batch, .kv_f32 = (flags & 1) != 0, .no_prefill_skip = (flags & 2) != 0};
     struct carat_session *session;
     return carat_session_new(model, &options, &session, &error) ? session : NULL;
 }
@@ -33,6 +34,12 @@ EXPORT(wasm_session_context) int wasm_session_context(const struct carat_session
 int wasm_session_context(const struct carat_session *session)
 {
     return carat_session_context(session);
+}
+
+EXPORT(wasm_session_bytes) double wasm_session_bytes(const struct carat_session *session);
+double wasm_session_bytes(const struct carat_session *session)
+{
+    return (double)carat_session_bytes(session);
 }
 
 EXPORT(wasm_session_truncate) int wasm_session_truncate(struct carat_session *session, int n);

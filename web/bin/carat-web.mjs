@@ -1,21 +1,14 @@
 #!/usr/bin/env node
-// carat-web.mjs: one prompt through the package in Node, on the processor or, with npm's `webgpu` installed, on the GPU.
+// carat-web.mjs: one prompt (or the benchmark) through the package in Node, on the processor or, with npm's `webgpu` installed, on
+// the GPU.
 import { parseArgs } from 'node:util';
 import { Carat, version } from '../dist/carat.js';
+import { benchCommand } from './bench.mjs';
+import { gpuOfNode } from './gpu.mjs';
 
 const usage = `usage: carat-web MODEL [-p PROMPT] [--backend auto|cpu|webgpu] [--threads N] [-n TOKENS] [--temp T] [--seed N]
+       carat-web bench MODEL [OPTIONS]     tokens per second; carat-web bench --help
 MODEL is the path of a GGUF file or an http(s) address. The answer goes to stdout, everything else to stderr.`;
-
-async function gpuOfNode(wanted) {
-    try {
-        const { create, globals } = await import('webgpu');
-        Object.assign(globalThis, globals);
-        return (globalThis.caratGpu = create([])); // stays reachable: Dawn crashes once it is collected
-    } catch (error) {
-        if (wanted) throw new Error(`npm's webgpu is needed for --backend webgpu: ${error.message}`, { cause: error });
-        return undefined;
-    }
-}
 
 async function main() {
     const { values, positionals } = parseArgs({
@@ -63,7 +56,7 @@ async function main() {
 }
 
 try {
-    process.exit(await main());
+    process.exit(process.argv[2] === 'bench' ? await benchCommand(process.argv.slice(3)) : await main());
 } catch (error) {
     console.error(`${error.message}${error.remedy ? `\n${error.remedy}` : ''}`);
     process.exit(1);

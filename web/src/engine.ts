@@ -323,9 +323,10 @@ export class Engine {
 
     // --- use --------------------------------------------------------------------------------------------------------------------
 
-    newSession(contextSize = this.options.contextSize): EngineSession {
+    // noPrefillSkip: the layers that share keys and values run for every position of a prompt, for measurements.
+    newSession(contextSize = this.options.contextSize, noPrefillSkip = false): EngineSession {
         this.check();
-        const flags = this.options.kvF32 ? 1 : 0;
+        const flags = (this.options.kvF32 ? 1 : 0) | (noPrefillSkip ? 2 : 0);
         return this.adoptSession(
             this.wasm.exports.wasm_session_new(this.model, contextSize ?? 0, this.options.batch ?? 0, flags),
         );

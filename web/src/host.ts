@@ -42,13 +42,19 @@ export interface DownloadArgs {
     parallel?: number;
 }
 
+export interface NewSession {
+    session: number;
+    context: number; // positions
+    bytes: number; // keys, values and scratch
+}
+
 // Every method: its arguments and its result. Events are listed beside those that send them.
 export interface Methods {
     'load': { args: { sources: PlainSource[]; options: EngineOptions }; result: ModelInfo }; // LoadProgress
     'close': { args: null; result: null };
     'selfTest': { args: Pick<EngineOptions, 'assets' | 'gpu'>; result: { device: string; ms: number } };
-    'session.new': { args: { contextSize?: number }; result: { session: number; context: number } };
-    'session.copy': { args: { session: number }; result: { session: number; context: number } };
+    'session.new': { args: { contextSize?: number; noPrefillSkip?: boolean }; result: NewSession };
+    'session.copy': { args: { session: number }; result: NewSession };
     'session.free': { args: { session: number }; result: null };
     'session.position': { args: { session: number }; result: number };
     'session.truncate': { args: { session: number; position: number }; result: number };
@@ -192,7 +198,7 @@ export class Host {
             this.sessions.clear();
             return null;
         },
-        'session.new': ({ contextSize }) => this.keep(this.need().newSession(contextSize)),
+        'session.new': ({ contextSize, noPrefillSkip }) => this.keep(this.need().newSession(contextSize, noPrefillSkip)),
         'session.copy': ({ session }, call) => this.inTurn(call.signal, async () => this.keep(this.session(session).copy())),
         'session.free': async ({ session }, call) =>
             this.inTurn(call.signal, async () => {
@@ -280,9 +286,9 @@ export class Host {
         return this.engine;
     }
 
-    private keep(session: EngineSession): { session: number; context: number } {
+    private keep(session: EngineSession): NewSession {
         this.sessions.set(this.nextSession, session);
-        return { session: this.nextSession++, context: session.context };
+        return { session: this.nextSession++, context: session.context, bytes: session.bytes };
     }
 
     private session(id: number): EngineSession {

@@ -46,7 +46,7 @@ export async function probe(): Promise<Capabilities> {
         webgpu,
         crossOriginIsolated: isolated,
         store,
-        wasm: { simd, relaxedSimd: hasRelaxedSimd(), threads, threadCount: threads ? defaultThreads() : 1 },
+        wasm: { simd, relaxedSimd: hasRelaxedSimd(), threads, threadCount: threads ? await defaultThreads() : 1 },
         storage: {
             quota: estimate?.quota ?? 0,
             usage: estimate?.usage ?? 0,

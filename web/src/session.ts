@@ -50,6 +50,10 @@ export class EngineSession {
         return this.freed ? 0 : this.engine.wasm.exports.wasm_session_context(this.handle);
     }
 
+    get bytes(): number {
+        return this.freed ? 0 : this.engine.wasm.exports.wasm_session_bytes(this.handle);
+    }
+
     truncate(n: number): number {
         this.check();
         return this.engine.wasm.exports.wasm_session_truncate(this.handle, n);

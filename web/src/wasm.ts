@@ -5,7 +5,7 @@ import { codesOfLibrary, makeError } from './errors';
 import { type GpuBridge, type Heap, noGpuImports } from './webgpu';
 
 // Raised whenever an export or import changes its meaning; src/wasm/exports.c holds the same number.
-export const interfaceNumber = 2;
+export const interfaceNumber = 3;
 
 export type Variant = 'simd' | 'threads' | 'relaxed';
 
@@ -49,6 +49,7 @@ export interface Exports {
     wasm_session_free(session: number): void;
     wasm_session_position(session: number): number;
     wasm_session_context(session: number): number;
+    wasm_session_bytes(session: number): number;
     wasm_session_truncate(session: number, n: number): number;
     wasm_session_copy(session: number): number;
     wasm_state_save_begin(session: number, stepper: number, form: number): number;
@@ -142,8 +143,10 @@ export function hasThreads(): boolean {
     return typeof SharedArrayBuffer !== 'undefined' && typeof Atomics !== 'undefined' && isolated !== false;
 }
 
-export function defaultThreads(): number {
-    return Math.max(1, Math.min(8, globalThis.navigator?.hardwareConcurrency ?? 4));
+// One per core up to 8. Node has no navigator before version 21.
+export async function defaultThreads(): Promise<number> {
+    const cores = globalThis.navigator?.hardwareConcurrency ?? (isNode ? (await import('node:os')).availableParallelism() : 4);
+    return Math.max(1, Math.min(8, cores));
 }
 
 function chooseVariant(options: WasmOptions): Variant {
@@ -257,7 +260,7 @@ export class Wasm implements Heap {
                 'version_mismatch',
                 `the WebAssembly module has interface ${found}, this script needs ${interfaceNumber}`,
             );
-        if (variant !== 'simd') await wasm.startThreads(module, assets.thread, (options.threads ?? defaultThreads()) - 1);
+        if (variant !== 'simd') await wasm.startThreads(module, assets.thread, (options.threads ?? (await defaultThreads())) - 1);
         return wasm;
     }
 

@@ -1,0 +1,39 @@
+// The benchmark's table: what `carat bench` and `carat-web bench` print is compared; nothing here judges a speed.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import * as path from 'node:path';
+import { test } from 'node:test';
+import { root } from './helpers/load.mjs';
+
+// Without a per-layer table, which Node leaves in the file.
+const model = path.join(root, 'build/fixtures/models/tiny-31b.Q4_K_M.gguf');
+const options = ['bench', model, '-p', '24', '-n', '6', '-d', '0,8', '-r', '2', '--backend', 'cpu', '--threads', '1'];
+const native = (...more) => execFileSync(path.join(root, 'build/release/carat'), [...options, ...more], { encoding: 'utf8' });
+const inNode = (...more) => execFileSync(process.execPath, [path.join(root, 'web/bin/carat-web.mjs'), ...options, ...more], { encoding: 'utf8' });
+
+const tableOf = (text) =>
+    text
+        .split('\n')
+        .filter((line) => line.startsWith('| '))
+        .map((line) => line.slice(1, -1).split('|'));
+const trimmed = (cells) => cells.map((cell) => cell.trim());
+
+test('Node prints the table of the native benchmark: same columns, tests, model and memory', () => {
+    const [ours, theirs] = [tableOf(inNode()), tableOf(native())];
+    assert.deepEqual(trimmed(ours[0]), ['model', 'size', 'params', 'backend', 'adapter', 'test', 't/s', 'dispatches', 'memory']);
+    assert.deepEqual(trimmed(ours[0]), trimmed(theirs[0]));
+    assert.deepEqual(ours.slice(2).map((row) => row[5].trim()), ['pp24', 'tg6', 'pp24 @ d8', 'tg6 @ d8']);
+    const [adapter, rate] = [4, 6]; // differ by right
+    const same = (row) => row.filter((_, i) => i !== adapter && i !== rate);
+    assert.deepEqual(ours.slice(2).map(same), theirs.slice(2).map(same));
+    for (const row of ours.slice(2)) assert.match(row[rate].trim(), /^\d+\.\d\d \+- \d+\.\d\d$/);
+});
+
+test('Node prints the objects of the native benchmark', () => {
+    const objects = (text) => text.trim().split('\n').map((line) => JSON.parse(line));
+    const [ours, theirs] = [objects(inNode('--json')), objects(native('--json'))];
+    const fixed = ({ model, size, params, backend, test, dispatches_per_token, memory }) => ({ model, size, params, backend, test, dispatches_per_token, memory });
+    assert.deepEqual(ours.map(Object.keys), theirs.map(Object.keys));
+    assert.deepEqual(ours.map(fixed), theirs.map(fixed));
+    for (const row of ours) assert.ok(row.tokens_per_second > 0 && row.memory > 0);
+});

@@ -1,0 +1,176 @@
+// bench.ts: tokens per second of a loaded model, with the tests and in the table of `carat bench` (cli/bench.c).
+
+import type { Carat } from './carat';
+import { makeError } from './errors';
+import type { EngineEvent, ModelInfo } from './types';
+
+export interface BenchOptions {
+    prompts?: number[]; // lengths of prompts; default 512
+    generations?: number[]; // tokens to generate; default 128
+    depths?: number[]; // positions already in the cache; default 0
+    repetitions?: number; // of each test, after one run that warms up; default 5
+    noPrefillSkip?: boolean; // run the layers that share keys and values for every prompt position
+    signal?: AbortSignal;
+}
+
+export interface BenchRow {
+    test: string; // 'pp512', 'tg128 @ d4096'
+    mean: number; // tokens per second
+    deviation: number;
+    median: number;
+    dispatches: number; // per generated token; 0 on the processor
+    memoryBytes: number; // resident weights, keys and values of the test's context, scratch
+}
+
+interface Test {
+    prompt: number; // positions to process, or 0
+    generate: number; // tokens to generate, or 0
+    depth: number;
+}
+
+// The rows, each when it has been measured.
+export async function* bench(carat: Carat, options: BenchOptions = {}): AsyncGenerator<BenchRow> {
+    const { prompts = [512], generations = [128], depths = [0] } = options;
+    const tests = depths.flatMap((depth) => [
+        ...prompts.map((prompt) => ({ prompt, generate: 0, depth })),
+        ...generations.map((generate) => ({ prompt: 0, generate, depth })),
+    ]);
+    for (const test of tests) if (test.prompt + test.generate > 0) yield await measure(carat, test, options);
+}
+
+async function measure(carat: Carat, test: Test, { repetitions = 5, noPrefillSkip = false, signal }: BenchOptions): Promise<BenchRow> {
+    const { link, info } = carat;
+    // A generation test begins after depth + 1 positions.
+    const ids = idsFor(test.depth + Math.max(test.prompt, 1), info.vocabulary);
+    const contextSize = Math.min(info.contextLength, ids.length + test.generate + 8);
+    const { session, bytes } = await link.call('session.new', { contextSize, noPrefillSkip });
+    const run = async (n: number, tokens: number) => {
+        const options = { max_tokens: tokens, ignore_eos: true, temperature: 0 };
+        const args = { session, ids: ids.slice(0, n), options };
+        for await (const event of link.stream<'generate', EngineEvent>('generate', args, signal))
+            if (event.kind === 'finish' && event.reason !== 'cancelled') return event;
+        throw makeError('cancelled', 'the benchmark was stopped');
+    };
+    const rates: number[] = [];
+    let dispatches = 0;
+    try {
+        for (let i = -1; i < repetitions; i++) {
+            await link.call('session.truncate', { session, position: 0 });
+            if (test.depth > 0 && test.prompt > 0) await run(test.depth, 1);
+            const end = await run(ids.length, test.prompt > 0 ? 1 : test.generate + 1);
+            if (i < 0) continue; // it warmed up
+            rates.push(
+                test.prompt > 0
+                    ? ((end.promptTokens - end.cachedTokens) * 1000) / end.promptMs
+                    : ((end.generatedTokens - 1) * 1000) / end.generateMs,
+            );
+            if (test.generate > 0) dispatches = end.dispatchesPerToken;
+        }
+    } finally {
+        await link.call('session.free', { session });
+    }
+    const name = `${test.prompt > 0 ? `pp${test.prompt}` : `tg${test.generate}`}${test.depth > 0 ? ` @ d${test.depth}` : ''}`;
+    return { test: name, ...summarize(rates), dispatches, memoryBytes: info.weightBytes + bytes };
+}
+
+// Normal tokens spread over the vocabulary, the same in every run.
+function idsFor(n: number, vocabulary: number): number[] {
+    let state = 12345;
+    const first = vocabulary > 1024 ? 512 : 0;
+    return Array.from({ length: n }, () => {
+        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+        return first + (state % (vocabulary - first));
+    });
+}
+
+function summarize(rates: number[]): { mean: number; deviation: number; median: number } {
+    const n = rates.length;
+    const mean = rates.reduce((sum, rate) => sum + rate, 0) / n;
+    const squares = rates.reduce((sum, rate) => sum + (rate - mean) ** 2, 0);
+    const sorted = [...rates].sort((a, b) => a - b);
+    return {
+        mean,
+        deviation: n > 1 ? Math.sqrt(squares / (n - 1)) : 0,
+        median: (sorted[(n - 1) >> 1]! + sorted[n >> 1]!) / 2,
+    };
+}
+
+// --- the table ------------------------------------------------------------------------------------------------------------------
+
+const maxAdapter = 48;
+const columns: { name: string; width: number; isNumber?: boolean }[] = [
+    { name: 'model', width: 30 },
+    { name: 'size', width: 9, isNumber: true },
+    { name: 'params', width: 8, isNumber: true },
+    { name: 'backend', width: 7 },
+    { name: 'adapter', width: 7 },
+    { name: 'test', width: 14, isNumber: true },
+    { name: 't/s', width: 16, isNumber: true },
+    { name: 'dispatches', width: 10, isNumber: true },
+    { name: 'memory', width: 9, isNumber: true },
+];
+
+export const benchColumns: readonly string[] = columns.map((column) => column.name);
+
+// What stands in the columns.
+export function benchCells(info: ModelInfo, row: BenchRow): string[] {
+    return [
+        `${info.name.slice(0, 20)} ${info.quantization}`,
+        bytesText(info.fileBytes),
+        `${(info.parameters * 1e-9).toFixed(2)} B`,
+        info.backend,
+        info.device.slice(0, maxAdapter),
+        row.test,
+        `${row.mean.toFixed(2)} +- ${row.deviation.toFixed(2)}`,
+        row.dispatches.toFixed(0),
+        bytesText(row.memoryBytes),
+    ];
+}
+
+// Two lines: names and dashes.
+export function benchHead(info: ModelInfo): string {
+    const names = lineOf(info, benchColumns);
+    const dashes = columns.map((c) => '-'.repeat(widthOf(info, c) - (c.isNumber ? 1 : 0)) + (c.isNumber ? ':' : ''));
+    return `${names}\n${lineOf(info, dashes)}`;
+}
+
+export function benchLine(info: ModelInfo, row: BenchRow): string {
+    return lineOf(info, benchCells(info, row));
+}
+
+// The object that `carat bench --json` prints.
+export function benchObject(info: ModelInfo, row: BenchRow): object {
+    return {
+        model: benchCells(info, row)[0],
+        size: info.fileBytes,
+        params: info.parameters,
+        backend: info.backend,
+        adapter: info.device,
+        test: row.test,
+        tokens_per_second: row.mean,
+        deviation: row.deviation,
+        median: row.median,
+        dispatches_per_token: row.dispatches,
+        memory: row.memoryBytes,
+    };
+}
+
+function widthOf(info: ModelInfo, column: { name: string; width: number }): number {
+    return column.name === 'adapter' ? Math.min(maxAdapter, Math.max(column.width, info.device.length)) : column.width;
+}
+
+function lineOf(info: ModelInfo, cells: readonly string[]): string {
+    const padded = columns.map((column, i) => {
+        const width = widthOf(info, column);
+        return column.isNumber ? cells[i]!.padStart(width) : cells[i]!.slice(0, width).padEnd(width);
+    });
+    return `| ${padded.join(' | ')} |`;
+}
+
+// Three digits, as bytes_text of cli/options.c.
+export function bytesText(n: number): string {
+    const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+    let unit = 0;
+    for (; n >= 999.5 && unit < 4; unit++) n /= 1000;
+    return `${n.toFixed(unit === 0 || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2)} ${units[unit]}`;
+}
