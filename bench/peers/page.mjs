@@ -1,0 +1,64 @@
+// page.mjs: runs in the browser: one function a side, which loads the model and gives {about, measure(test)}. A measurement is a run
+// that warms up and one that counts; its result is in tokens per second.
+
+// The graphics process of a headless browser may need a second before there is an adapter.
+async function waitForAdapter() {
+    for (let i = 0; i < 50; i++) {
+        const adapter = await navigator.gpu?.requestAdapter();
+        if (adapter) return;
+        await new Promise((resolve) => setTimeout(resolve, 200));
+    }
+    throw new Error('this browser has no WebGPU adapter');
+}
+
+export async function carat({ backend, threads }) {
+    const { Carat } = await import('/carat/carat.js');
+    const { bench } = await import('/carat/bench.js');
+    if (backend === 'webgpu') await waitForAdapter();
+    const model = await Carat.load(`${location.origin}/model.gguf`, { backend, threads });
+    const { info } = model;
+    return {
+        about: `${info.name} ${info.quantization}, ${info.backend}: ${info.device} (${info.wasmVariant} module)`,
+        measure: async (test) => {
+            const lengths = test.kind === 'pp' ? { prompts: [test.n], generations: [] } : { prompts: [], generations: [test.n] };
+            for await (const row of bench(model, { ...lengths, depths: [test.depth], repetitions: 1, noPrefillSkip: test.allRows })) return row.mean;
+        },
+    };
+}
+
+// wllama takes no ids. A text of n tokens: letters and newlines by turns, which are tokens and never join.
+function textOf(n) {
+    return Array.from({ length: n }, (_, i) => (i % 2 === 0 ? String.fromCharCode(97 + ((i * 7) % 26)) : '\n')).join('');
+}
+
+export async function wllama({ backend, threads, positions }) {
+    const { Wllama, LoggerWithoutDebug } = await import('/wllama/index.js');
+    if (backend === 'webgpu') await waitForAdapter();
+    const instance = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true, logger: LoggerWithoutDebug });
+    const file = await (await fetch('/model.gguf')).blob();
+    await instance.loadModel([file], {
+        n_ctx: positions,
+        n_batch: 512,
+        n_ubatch: 512,
+        n_parallel: 1,
+        n_threads: threads,
+        n_gpu_layers: backend === 'webgpu' ? 999 : 0,
+    });
+    // Its timings count as carat's: the prompt until the first token is there, the tokens from there on.
+    const run = async (test) => {
+        const prompt = textOf(test.depth + (test.kind === 'pp' ? test.n : 1));
+        const max_tokens = test.kind === 'pp' ? 1 : test.n + 1;
+        const answer = await instance.createCompletion({ prompt, max_tokens, temperature: 0, ignore_eos: true, cache_prompt: false });
+        const { prompt_n, prompt_ms, predicted_n, predicted_ms } = answer.timings;
+        if (Math.abs(prompt_n - prompt.length) > 1 || predicted_n !== max_tokens)
+            throw new Error(`wllama ran ${prompt_n} + ${predicted_n} positions instead of ${prompt.length} + ${max_tokens}`);
+        return test.kind === 'pp' ? (prompt_n * 1000) / prompt_ms : (test.n * 1000) / predicted_ms;
+    };
+    return {
+        about: `llama.cpp ${Wllama.getLibllamaVersion()}, ${backend}, ${instance.getNumThreads()} threads`,
+        measure: async (test) => {
+            await run(test);
+            return run(test);
+        },
+    };
+}
