@@ -40,6 +40,7 @@ export interface DownloadArgs {
     sha256?: string;
     label?: string;
     parallel?: number;
+    retries?: number;
 }
 
 export interface NewSession {
@@ -55,6 +56,8 @@ export interface Methods {
     'selfTest': { args: Pick<EngineOptions, 'assets' | 'gpu'>; result: { device: string; ms: number } };
     'session.new': { args: { contextSize?: number; noPrefillSkip?: boolean }; result: NewSession };
     'session.copy': { args: { session: number }; result: NewSession };
+    'session.save': { args: { session: number }; result: Uint8Array };
+    'session.restore': { args: { session: number; bytes: Uint8Array }; result: null };
     'session.free': { args: { session: number }; result: null };
     'session.position': { args: { session: number }; result: number };
     'session.truncate': { args: { session: number; position: number }; result: number };
@@ -200,6 +203,12 @@ export class Host {
         },
         'session.new': ({ contextSize, noPrefillSkip }) => this.keep(this.need().newSession(contextSize, noPrefillSkip)),
         'session.copy': ({ session }, call) => this.inTurn(call.signal, async () => this.keep(this.session(session).copy())),
+        'session.save': ({ session }, call) => this.inTurn(call.signal, () => this.session(session).save()),
+        'session.restore': ({ session, bytes }, call) =>
+            this.inTurn(call.signal, async () => {
+                await this.session(session).restore(bytes);
+                return null;
+            }),
         'session.free': async ({ session }, call) =>
             this.inTurn(call.signal, async () => {
                 this.sessions.get(session)?.free();

@@ -20,6 +20,7 @@ export {
     type PromptMessage,
     type PromptOptions,
     type PromptSessionOptions,
+    type SessionState,
 } from './prompt-session';
 export type { StoredModel, StoreProgress, StoreUsage } from './store';
 export type * from './types';

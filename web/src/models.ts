@@ -15,6 +15,7 @@ export interface DownloadCall {
     sha256?: string; // verified while streaming
     headers?: Record<string, string>;
     parallel?: number; // range requests at a time; default 4
+    retries?: number; // attempts without a byte before it fails; default 6
     signal?: AbortSignal; // pauses: downloading the same key again goes on
     onProgress?: (progress: StoreProgress) => void;
 }

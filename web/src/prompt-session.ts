@@ -23,7 +23,16 @@ export interface PromptSessionOptions {
     sampling?: Sampling; // everything else
     contextSize?: number;
     thinking?: boolean;
-    signal?: AbortSignal;
+    state?: SessionState; // of save(): goes on from there, initial prompts included
+    signal?: AbortSignal; // destroys the session
+}
+
+// A conversation with what was computed for it: plain data, for IndexedDB or postMessage. It fits the model and the adapters that it
+// was saved with.
+export interface SessionState {
+    messages: ChatMessage[];
+    contextUsage: number;
+    cache: Uint8Array; // carat's own form, docs/state.md
 }
 
 export interface PromptOptions {
@@ -60,9 +69,18 @@ export class PromptSession extends EventTarget {
     }
 
     static async create(carat: Carat, options: PromptSessionOptions): Promise<PromptSession> {
-        throwIfAborted(options.signal);
-        const { session, context } = await carat.newEngineSession(options.contextSize);
-        return new PromptSession(carat, options, session, context, (options.initialPrompts ?? []).map(toMessage));
+        const { state, initialPrompts = [], signal } = options;
+        throwIfAborted(signal);
+        if (state !== undefined && initialPrompts.length > 0)
+            throw makeError('bad_argument', 'a session goes on from a state or begins with initialPrompts, not both');
+        const made = await carat.newEngineSession(options.contextSize);
+        await orFree(carat, made.session, signal, async () => {
+            if (state !== undefined) await carat.link.call('session.restore', { session: made.session, bytes: state.cache });
+        });
+        const messages = state === undefined ? initialPrompts.map(toMessage) : structuredClone(state.messages);
+        const session = new PromptSession(carat, options, made.session, made.context, messages);
+        session.contextUsage = state?.contextUsage ?? 0;
+        return session;
     }
 
     // The whole answer.
@@ -102,9 +120,19 @@ export class PromptSession extends EventTarget {
         const { signal: _own, ...rest } = this.options;
         const messages = structuredClone(this.messages);
         const { session, context } = await this.carat.link.call('session.copy', { session: this.session });
+        await orFree(this.carat, session, options.signal);
         const copy = new PromptSession(this.carat, { ...rest, ...options }, session, context, messages);
         copy.contextUsage = this.contextUsage;
         return copy;
+    }
+
+    // The conversation as it is now, to go on from with carat.session({state}): after a reload, say. Nothing is computed again then.
+    async save(): Promise<SessionState> {
+        this.check();
+        await this.queue;
+        const messages = structuredClone(this.messages);
+        const cache = await this.carat.link.call('session.save', { session: this.session });
+        return { messages, contextUsage: this.contextUsage, cache };
     }
 
     // Tokens that the input would take.
@@ -125,7 +153,7 @@ export class PromptSession extends EventTarget {
     async destroy(): Promise<void> {
         if (this.destroyed) return;
         this.destroyed = true;
-        await this.carat.link.call('session.free', { session: this.session }).catch(() => undefined);
+        await free(this.carat, this.session);
     }
 
     private check(): void {
@@ -189,6 +217,21 @@ export class PromptSession extends EventTarget {
             ...(options.maxTokens !== undefined && { max_tokens: options.maxTokens }),
         };
         return this.carat.chatEvents(request, this.session, options.signal);
+    }
+}
+
+async function free(carat: Carat, session: number): Promise<void> {
+    await carat.link.call('session.free', { session }).catch(() => undefined);
+}
+
+// Gives a new engine session back when what it needs fails, or when it was aborted meanwhile: nobody else would.
+async function orFree(carat: Carat, session: number, signal: AbortSignal | undefined, work?: () => Promise<void>): Promise<void> {
+    try {
+        await work?.();
+        throwIfAborted(signal);
+    } catch (error) {
+        await free(carat, session);
+        throw error;
     }
 }
 

@@ -127,7 +127,7 @@ export class EngineSession {
     }
 
     // The contents as bytes, see docs/state.md, with the sampler of a stepper. They pass through the module's memory in pieces.
-    async save(form: StateForm, stepper = 0): Promise<Uint8Array> {
+    async save(form = StateForm.Own, stepper = 0): Promise<Uint8Array> {
         this.check();
         const { wasm } = this.engine;
         this.busy = true;
