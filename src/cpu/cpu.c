@@ -52,24 +52,32 @@ static const struct ops operations = {
     .free = cpu_free,
 };
 
-// Copies the processor's name without the trademarks and clock rate that vendors add; "" when the system does not tell.
+// Copies a name as vendors write it, "Intel(R) Xeon(R) CPU @ 2.20GHz", without what is in brackets and without the clock rate.
+static void tidy_name(const char *from, char *name, size_t n_bytes)
+{
+    size_t n = 0;
+    for (const char *at = from + strspn(from, " \t"); *at != '\0' && *at != '\n' && *at != '@' && n + 1 < n_bytes; at++) {
+        if (*at == '(' && strchr(at, ')') != NULL)
+            at = strchr(at, ')');
+        else if (*at != ' ' || (n > 0 && name[n - 1] != ' '))
+            name[n++] = *at;
+    }
+    while (n > 0 && name[n - 1] == ' ')
+        n--;
+    name[n] = '\0';
+}
+
+// The processor's name; "" when the system does not tell.
 static void processor_name(char *name, size_t n_bytes)
 {
     name[0] = '\0';
 #ifdef __linux__
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[256];
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+    while (file != NULL && name[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
         const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || colon == NULL)
-            continue;
-        size_t length = strcspn(colon + 1, "(@\n");
-        snprintf(name, n_bytes, "%.*s, ", (int)(length < 60 ? length : 60), colon + 2);
-        name[n_bytes - 1] = '\0';
-        char *end = strrchr(name, '\n');
-        if (end != NULL)
-            snprintf(end, n_bytes - (size_t)(end - name), ", ");
-        break;
+        if (strncmp(line, "model name", 10) == 0 && colon != NULL)
+            tidy_name(colon + 1, name, n_bytes);
     }
     if (file != NULL)
         fclose(file);
@@ -112,8 +120,8 @@ struct ops *cpu_ops_new_with(int32_t n_threads, bool exact, const char *kernels_
     cpu->n_threads = threads_count(cpu->threads);
     char name[64];
     processor_name(name, sizeof name);
-    snprintf(cpu->host.ops.device, sizeof cpu->host.ops.device, "%s%s, %d thread%s%s", name, kernels->name, cpu->n_threads,
-        cpu->n_threads == 1 ? "" : "s", exact ? ", f32 activations" : "");
+    snprintf(cpu->host.ops.device, sizeof cpu->host.ops.device, "%s%s%s, %d thread%s%s", name, name[0] != '\0' ? ", " : "",
+        kernels->name, cpu->n_threads, cpu->n_threads == 1 ? "" : "s", exact ? ", f32 activations" : "");
     return &cpu->host.ops;
 }
 
