@@ -3,12 +3,15 @@
 import { signal } from '@preact/signals';
 import { CaratError, Models, type StoredModel, type StoreProgress, type StoreUsage } from 'carat-web';
 import { demoKey, isDemo } from './demo';
+import { keep, readKept } from './kept';
+import { networkBack } from './lifecycle';
 
+export interface Transfer { label: string; progress: StoreProgress | undefined; waits: boolean } // waits: for the network, or for another tab
 export interface ServerModel { name: string; size: number; digest?: string }
 
 export const stored = signal<StoredModel[]>([]);
 export const usage = signal<StoreUsage | undefined>(undefined);
-export const transfers = signal<Record<string, { label: string; progress: StoreProgress | undefined }>>({}); // by key
+export const transfers = signal<Record<string, Transfer>>({}); // by key
 export const served = signal<ServerModel[]>([]);
 export const libraryError = signal<string | undefined>(undefined);
 
@@ -46,13 +49,18 @@ export async function refreshServed(): Promise<void> {
     served.value = list.models;
 }
 
+function show(key: string, changes: Partial<Transfer>): void {
+    const { [key]: running } = transfers.value;
+    transfers.value = { ...transfers.value, [key]: { label: key, progress: undefined, waits: false, ...running, ...changes } };
+}
+
 async function transfer(key: string, label: string, run: (opened: Models, signal: AbortSignal, onProgress: (p: StoreProgress) => void) => Promise<unknown>): Promise<boolean> {
     const abort = new AbortController();
     aborts.set(key, abort);
     libraryError.value = undefined;
-    transfers.value = { ...transfers.value, [key]: { label, progress: undefined } };
+    show(key, { label });
     try {
-        await run(await store(), abort.signal, (progress) => { transfers.value = { ...transfers.value, [key]: { label, progress } }; });
+        await run(await store(), abort.signal, (progress) => show(key, { progress, waits: false }));
         return true;
     } catch (error) {
         say(error);
@@ -65,9 +73,62 @@ async function transfer(key: string, label: string, run: (opened: Models, signal
     }
 }
 
-// Downloads, or goes on with a download that was paused.
-export function download(url: string, label: string, key = url, sha256?: string): Promise<boolean> {
-    return transfer(key, label, (opened, signal, onProgress) => opened.download(url, { key, label, signal, onProgress, ...(sha256 !== undefined && { sha256 }) }));
+// --- downloads --------------------------------------------------------------------------------------------------------------------
+
+interface Download { url: string; label: string; key: string; sha256?: string | undefined }
+
+const downloadsKey = 'carat.downloads'; // those under way, to go on with after a reload of the page
+const maxFailures = 10; // without a byte in between: about a quarter of an hour
+
+function keptDownloads(): Download[] {
+    try {
+        return JSON.parse(readKept(downloadsKey) ?? '[]') as Download[];
+    } catch {
+        return [];
+    }
+}
+
+function keepDownload(key: string, download: Download | undefined): void {
+    const others = keptDownloads().filter((d) => d.key !== key);
+    const all = download === undefined ? others : [...others, download];
+    keep(downloadsKey, all.length === 0 ? undefined : JSON.stringify(all));
+}
+
+// Downloads, or goes on with a download. Waits for the network when that is away.
+export async function download(url: string, label: string, key = url, sha256?: string): Promise<boolean> {
+    if (aborts.has(key))
+        return false;
+    keepDownload(key, { url, label, key, sha256 });
+    const done = await transfer(key, label, async (opened, signal, onProgress) => {
+        for (let failures = 0, received = 0; ;) {
+            try {
+                await opened.download(url, {
+                    key, label, signal, retries: 3, ...(sha256 !== undefined && { sha256 }),
+                    onProgress: (progress) => {
+                        if (progress.received > received)
+                            failures = 0;
+                        received = progress.received;
+                        onProgress(progress);
+                    },
+                });
+                return;
+            } catch (error) {
+                const mayPass = error instanceof CaratError && (error.code === 'io' || error.code === 'busy'); // busy: another tab has it
+                if (!mayPass || ++failures > maxFailures)
+                    throw error;
+                show(key, { waits: true });
+                await networkBack(Math.min(120_000, 1000 * 2 ** failures), signal);
+            }
+        }
+    });
+    keepDownload(key, undefined); // complete, paused or hopeless
+    return done;
+}
+
+// Goes on with the downloads that the page left behind when it was closed.
+export function resumeDownloads(): void {
+    for (const { url, label, key, sha256 } of keptDownloads())
+        void download(url, label, key, sha256);
 }
 
 export function importFile(file: File): Promise<boolean> {

@@ -1,4 +1,6 @@
-// lifecycle.ts: the page comes and goes: the screen stays on while an answer is written, and a hidden page can wait.
+// lifecycle.ts: the page and the network come and go: the screen stays on while an answer is written, and a hidden page can wait.
+
+import { CaratError } from 'carat-web';
 
 interface Lock { release(): Promise<void> }
 
@@ -45,5 +47,23 @@ export function visible(signal: AbortSignal): Promise<void> {
         document.addEventListener('visibilitychange', check);
         signal.addEventListener('abort', check);
         check();
+    });
+}
+
+// Resolves after a while, or as soon as the network is back. Rejects when the signal aborts.
+export function networkBack(ms: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+        const end = () => {
+            clearTimeout(timer);
+            removeEventListener('online', end);
+            signal.removeEventListener('abort', end);
+            if (signal.aborted)
+                reject(new CaratError('cancelled', 'the call was cancelled'));
+            else
+                resolve();
+        };
+        const timer = setTimeout(end, ms);
+        addEventListener('online', end);
+        signal.addEventListener('abort', end);
     });
 }

@@ -6,34 +6,49 @@ import { ask, fixtureModels, lastAnswer, loadDemo, ready } from './app-browser.m
 import { repository } from './serve.mjs';
 import { answers, drawCircle, server, visiting } from './visiting.mjs';
 
-visiting('a download can be paused, goes on from what is kept, and can be used and deleted', {}, async (page) => {
-    const ranges = [];
-    let release, arrive, holding = true;
-    const held = new Promise((resolve) => { release = resolve; }), arrived = new Promise((resolve) => { arrive = resolve; });
-    await page.route(/\/api\/blob\/carat-demo\.gguf/, async (route) => { // the second part stays away for a while
+// The demo model's parts after the first wait until release(); `ranges` are the beginnings of what was asked for. broken: the network.
+async function holdDownload(context) {
+    const hold = { ranges: [], broken: false, release: undefined };
+    const held = new Promise((resolve) => { hold.release = resolve; });
+    await context.route(/\/api\/blob\/carat-demo\.gguf/, async (route) => {
         const start = Number(/bytes=(\d+)-/.exec(route.request().headers().range ?? '')?.[1] ?? 0);
-        ranges.push(start);
-        if (holding && start > 0)
+        hold.ranges.push(start);
+        if (hold.broken) {
+            await route.abort('internetdisconnected');
+            return;
+        }
+        if (start > 0)
             await held;
         const response = await route.fetch().catch(() => undefined);
         await route.fulfill({ response }).catch(() => undefined); // the page may not wait for it any more
-        if (/=0-8388607$/.test(route.request().headers().range))
-            arrive();
     });
+    return hold;
+}
+
+// A download of the demo model of which the first part, 8 MiB, is on the disk.
+async function beginDownload(page) {
     await page.goto(`${server.url}/#models`);
     const line = page.locator('.model', { hasText: 'carat-demo.gguf' });
     await line.getByRole('button', { name: 'Download' }).click();
-    await arrived;
-    await line.getByText('8.39 MB of').waitFor(); // on the disk
+    await line.getByText('8.39 MB of').waitFor();
+    return line;
+}
+
+const asksFromTheDisk = (ranges) => ranges.some((start) => start > 0) && ranges.every((start) => start === 0 || start >= 8 << 20);
+
+visiting('a download can be paused, goes on from what is kept, and can be used and deleted', {}, async (page) => {
+    const hold = await holdDownload(page);
+    const line = await beginDownload(page);
     await line.getByRole('button', { name: 'Pause' }).click();
     await line.getByRole('button', { name: 'Resume' }).waitFor();
     assert.match(await line.innerText(), /8\.39 MB of 1\d\.\d MB/);
-    holding = false;
-    release();
-    ranges.length = 0;
+    await page.reload(); // what the user paused stays paused
+    await line.getByRole('button', { name: 'Resume' }).waitFor();
+    hold.release();
+    hold.ranges.length = 0;
     await line.getByRole('button', { name: 'Resume' }).click();
     await line.getByRole('button', { name: 'Use', exact: true }).waitFor();
-    assert.ok(ranges.filter((start) => start !== 0).length > 0 && ranges.filter((start) => start > 0).every((start) => start >= 8 << 20), `asked for ${ranges}`);
+    assert.ok(asksFromTheDisk(hold.ranges), `asked for ${hold.ranges}`);
     await line.getByRole('button', { name: 'Use', exact: true }).click();
     await ready(page);
     assert.match(await ask(page, 'What colour is a ruby?'), /red/i);
@@ -42,6 +57,21 @@ visiting('a download can be paused, goes on from what is kept, and can be used a
     await line.getByRole('button', { name: 'Delete' }).click();
     await line.getByRole('button', { name: /Delete .* now/ }).click();
     await line.getByRole('button', { name: 'Download' }).waitFor(); // offered by the server again
+});
+
+visiting('a download goes on by itself after a reload of the page, and when the network is back', {}, async (page) => {
+    const hold = await holdDownload(page);
+    const line = await beginDownload(page);
+    hold.broken = true;
+    hold.ranges.length = 0;
+    await page.reload();
+    await line.getByText('Waiting for the network').waitFor();
+    hold.broken = false;
+    hold.release();
+    await page.evaluate(() => dispatchEvent(new Event('online'))); // the browser says so
+    await line.getByRole('button', { name: 'Use', exact: true }).waitFor();
+    assert.ok(asksFromTheDisk(hold.ranges), `asked for ${hold.ranges}`);
+    assert.equal(await page.evaluate(() => localStorage.getItem('carat.downloads')), null);
 });
 
 visiting('a model dropped on the page is copied into the browser', {}, async (page) => {

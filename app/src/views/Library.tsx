@@ -1,12 +1,12 @@
 // Library.tsx: the models on this device, and where to get more.
 
 import { signal } from '@preact/signals';
-import type { ModelSource, StoredModel, StoreProgress } from 'carat-web';
+import type { ModelSource, StoredModel } from 'carat-web';
 import { useEffect, useRef } from 'preact/hooks';
 import { demoBytes, demoName, demoSource } from '../demo';
 import { addProjector, engine, loadModel, type Source, unloadModel } from '../engine';
 import { bytes, seconds } from '../format';
-import { blobUrl, download, importFile, libraryError, pause, refreshLibrary, refreshServed, remove, served, type ServerModel, stored, transfers, usage } from '../library';
+import { blobUrl, download, importFile, libraryError, pause, refreshLibrary, refreshServed, remove, served, type ServerModel, stored, type Transfer, transfers, usage } from '../library';
 import { Adapters } from './Adapters';
 import { go } from './App';
 import { LoadFailure, Loading } from './LoadState';
@@ -32,7 +32,9 @@ function UseButton({ name, source, label }: { name: string; source: ModelSource;
     return <button type="button" class="primary" disabled={loaded} onClick={() => void use(name, source)}>{loaded ? 'In use' : label}</button>;
 }
 
-function describe(progress: StoreProgress | undefined): string {
+function describe({ progress, waits }: Transfer): string {
+    if (waits)
+        return `Waiting for the network${progress === undefined ? '' : `; ${bytes(progress.received)} of ${bytes(progress.total)} are here`}`;
     if (progress === undefined)
         return 'Starting';
     if (progress.phase === 'verify')
@@ -41,11 +43,12 @@ function describe(progress: StoreProgress | undefined): string {
 }
 
 function TransferLine({ modelKey }: { modelKey: string }) {
-    const { label, progress } = transfers.value[modelKey]!;
+    const transfer = transfers.value[modelKey]!;
+    const { label, progress } = transfer;
     return (
         <div class="transfer">
             <progress aria-label={`Download of ${label}`} {...(progress !== undefined && { value: progress.received, max: progress.total })} />
-            <span>{describe(progress)}</span>
+            <span>{describe(transfer)}</span>
             <button type="button" onClick={() => pause(modelKey)}>Pause</button>
         </div>
     );
