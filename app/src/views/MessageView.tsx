@@ -6,7 +6,7 @@ import { answer, answerFrom, answering } from '../answer';
 import { copyText } from '../clipboard';
 import { type Attachment, type Conversation, type Message, type Stats } from '../conversations';
 import { measuring, modelInfo } from '../engine';
-import { blocksOf, renderMarkdown } from '../markdown';
+import { type Blocks, cutBlocks, renderMarkdown } from '../markdown';
 
 const editing = signal<string | undefined>(undefined);
 
@@ -42,7 +42,11 @@ function Block({ text }: { text: string }) {
 }
 
 function Markdown({ text }: { text: string }) {
-    return <div class="markdown">{blocksOf(text).map((block, i) => <Block key={i} text={block} />)}</div>;
+    const cut = useRef<Blocks>();
+    return useMemo(() => {
+        cut.current = cutBlocks(text, cut.current);
+        return <div class="markdown">{cut.current.blocks.map((block, i) => <Block key={i} text={block} />)}</div>;
+    }, [text]);
 }
 
 function Editor({ message, onDone }: { message: Message; onDone: (text: string | undefined) => void }) {
