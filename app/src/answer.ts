@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { CaratError, type ChatChunk, type ChatMessage, type ContentPart } from 'carat-web';
-import { type Conversation, type Message, newId, type Stats, titleFrom, updateConversation } from './conversations';
+import { type Conversation, forgetAnswer, keepAnswer, type Message, newId, type Stats, titleFrom, updateConversation } from './conversations';
 import { currentModel, explain, measuring, modelInfo, reload } from './engine';
 import { keepAwake, onHidden, visible } from './lifecycle';
 import { announcement, say } from './notice';
@@ -31,13 +31,13 @@ export function stop(): void {
 export async function send(conversation: Conversation, message: Omit<Message, 'id' | 'role'>): Promise<void> {
     const messages: Message[] = [...conversation.messages, { ...message, id: newId(), role: 'user' }];
     const title = conversation.messages.length === 0 ? titleFrom(message.text || message.attachments?.[0]?.name || '') : conversation.title;
-    updateConversation(conversation.id, { messages, title });
+    void updateConversation(conversation.id, { messages, title });
     await answer({ ...conversation, messages, title });
 }
 
 // Answers `kept`, the beginning of a conversation, anew. What else was lost with the old answer can be brought back.
 export async function answerFrom(conversation: Conversation, kept: Message[]): Promise<void> {
-    updateConversation(conversation.id, { messages: kept });
+    void updateConversation(conversation.id, { messages: kept });
     const nLost = conversation.messages.length - kept.length - 1;
     if (nLost > 0)
         say(nLost === 1 ? 'A later message was removed.' : `${nLost} later messages were removed.`, { label: 'Undo', run: () => void bringBack(conversation) });
@@ -54,7 +54,7 @@ async function bringBack(conversation: Conversation): Promise<void> {
             });
         });
     }
-    updateConversation(conversation.id, { messages: conversation.messages });
+    void updateConversation(conversation.id, { messages: conversation.messages });
 }
 
 // Writes an answer to the conversation's last message; `continued`: goes on with an answer that was cut.
@@ -69,7 +69,7 @@ export async function answer(conversation: Conversation, continued = false): Pro
     };
     announcement.value = '';
     answering.value = { conversation: conversation.id, note: 'Reading' };
-    show(turn, false);
+    void show(turn, false);
     const letSleep = keepAwake();
     try {
         const outcome = await writeToTheEnd(turn);
@@ -79,7 +79,8 @@ export async function answer(conversation: Conversation, continued = false): Pro
         letSleep();
         current = undefined;
         answering.value = undefined;
-        show(turn, true);
+        await show(turn, true);
+        forgetAnswer(conversation.id);
     }
 }
 
@@ -151,14 +152,18 @@ async function stream(turn: Turn, signal: AbortSignal): Promise<string | undefin
         temperature, top_k, top_p, min_p, repetition_penalty, reasoning: turn.thinks && !goesOn,
         seed: crypto.getRandomValues(new Uint32Array(1))[0]!, ...(max_tokens > 0 && { max_tokens }), ...(goesOn && { continue_final_message: true }),
     }, { signal });
-    let shownAt = 0;
+    let shownAt = 0, keptAt = 0;
     let reason: string | undefined;
     for await (const chunk of chunks) {
         take(turn, chunk);
         reason = chunk.choices[0]?.finish_reason ?? reason;
         if (performance.now() - shownAt > 50) { // one repaint for several tokens
             shownAt = performance.now();
-            show(turn, false);
+            void show(turn, false);
+        }
+        if (performance.now() - keptAt > 500) {
+            keptAt = performance.now();
+            keepAnswer(turn.conversation.id, reply);
         }
     }
     reply.cut = reason === 'length';
@@ -191,8 +196,8 @@ function note(turn: Turn, text: string): void {
         answering.value = { conversation: turn.conversation.id, note: text };
 }
 
-function show(turn: Turn, save: boolean): void {
-    updateConversation(turn.conversation.id, { messages: [...turn.before, { ...turn.reply }] }, save);
+function show(turn: Turn, save: boolean): Promise<void> {
+    return updateConversation(turn.conversation.id, { messages: [...turn.before, { ...turn.reply }] }, save);
 }
 
 function statsOf(usage: NonNullable<ChatChunk['usage']>, timings: NonNullable<ChatChunk['timings']>): Stats {

@@ -2,6 +2,7 @@
 
 import { computed, signal } from '@preact/signals';
 import { type IDBPDatabase, openDB } from 'idb';
+import { keep, readKept } from './kept';
 import { say } from './notice';
 
 export interface Attachment { kind: 'image' | 'audio'; name: string; blob: Blob }
@@ -41,7 +42,7 @@ export async function loadConversations(): Promise<void> {
     try {
         database = await openDB('carat', 1, { upgrade: (db) => { db.createObjectStore('conversations', { keyPath: 'id' }); } });
         const all = await database.getAll('conversations') as Conversation[];
-        conversations.value = all.sort((a, b) => b.changedAt - a.changedAt);
+        conversations.value = all.map(withKeptAnswer).sort((a, b) => b.changedAt - a.changedAt);
         tabs?.addEventListener('message', (event) => void takeOver(event as MessageEvent<string>));
     } catch {
         database = undefined; // a private window: they last as long as the page
@@ -62,18 +63,51 @@ export function createConversation(): Conversation {
     return conversation;
 }
 
-// Changes a conversation everywhere it is shown. `save: false` while an answer streams; the last call saves.
-export function updateConversation(id: string, changes: Partial<Conversation>, save = true): void {
+// Changes a conversation everywhere it is shown. `save: false` while an answer streams; the last call saves. Resolves when it is saved.
+export async function updateConversation(id: string, changes: Partial<Conversation>, save = true): Promise<void> {
     conversations.value = conversations.value.map((c) => (c.id === id ? { ...c, ...changes, changedAt: Date.now() } : c));
     const changed = conversations.value.find((c) => c.id === id);
     if (save && changed !== undefined)
-        store(changed);
+        await store(changed);
 }
 
-function store(conversation: Conversation): void {
-    database?.put('conversations', conversation).then(() => tabs?.postMessage(conversation.id),
-        (error: Error) => say(`This conversation could not be kept: ${error.message}`));
+async function store(conversation: Conversation): Promise<void> {
+    try {
+        await database?.put('conversations', conversation);
+        tabs?.postMessage(conversation.id);
+    } catch (error) {
+        say(`This conversation could not be kept: ${(error as Error).message}`);
+    }
 }
+
+// --- answers under way ------------------------------------------------------------------------------------------------------------
+
+// A page can end at any moment, so an answer is kept while it comes: beside the conversation, whose pictures would be written with it.
+const answerKey = (id: string): string => `carat.answer.${id}`;
+
+export function keepAnswer(id: string, reply: Message): void {
+    keep(answerKey(id), JSON.stringify(reply));
+}
+
+export function forgetAnswer(id: string): void {
+    keep(answerKey(id), undefined);
+}
+
+// A conversation with the answer that was under way when its page ended, which can be continued.
+function withKeptAnswer(conversation: Conversation): Conversation {
+    const kept = readKept(answerKey(conversation.id));
+    if (kept === undefined)
+        return conversation;
+    const reply = { ...JSON.parse(kept) as Message, cut: true };
+    const last = conversation.messages.at(-1);
+    const before = last?.id === reply.id ? conversation.messages.slice(0, -1) : conversation.messages;
+    const isNews = before.at(-1)?.role === 'user' && (before === conversation.messages || reply.text.length > last!.text.length);
+    const changed = isNews ? { ...conversation, messages: [...before, reply] } : conversation;
+    void (isNews ? store(changed) : Promise.resolve()).then(() => forgetAnswer(conversation.id));
+    return changed;
+}
+
+// --- tabs, deleting ---------------------------------------------------------------------------------------------------------------
 
 // What one tab of the app changes the others show.
 const tabs = typeof BroadcastChannel === 'undefined' ? undefined : new BroadcastChannel('carat');
@@ -93,34 +127,17 @@ function forget(id: string): void {
         openId.value = conversations.value[0]?.id;
 }
 
-// Brings back what was deleted.
-export function restoreConversation(conversation: Conversation): void {
+// Adds a conversation: one that was deleted, or that comes from a file.
+export function addConversation(conversation: Conversation): void {
     conversations.value = [...conversations.value, conversation].sort((a, b) => b.changedAt - a.changedAt);
     openId.value = conversation.id;
-    store(conversation);
+    void store(conversation);
 }
 
 export function deleteConversation(id: string): void {
     forget(id);
+    forgetAnswer(id);
     void database?.delete('conversations', id).then(() => tabs?.postMessage(id));
-}
-
-// As JSON; attachments as data URLs.
-export async function exportConversation(conversation: Conversation): Promise<Blob> {
-    const messages = await Promise.all(conversation.messages.map(async ({ attachments, ...message }) => ({
-        ...message,
-        ...(attachments !== undefined && { attachments: await Promise.all(attachments.map(async (a) => ({ kind: a.kind, name: a.name, url: await dataUrl(a.blob) }))) }),
-    })));
-    return new Blob([JSON.stringify({ ...conversation, messages }, null, 2)], { type: 'application/json' });
-}
-
-function dataUrl(blob: Blob): Promise<string> {
-    return new Promise((resolve, reject) => {
-        const reader = new FileReader();
-        reader.onload = () => resolve(reader.result as string);
-        reader.onerror = () => reject(reader.error);
-        reader.readAsDataURL(blob);
-    });
 }
 
 // The first words of the first message.

@@ -138,6 +138,110 @@ visiting('a hidden page pauses an answer and goes on when it is seen again', { s
     await page.keyboard.press('Escape');
 });
 
+visiting('an answer whose page is killed is kept as far as it came, and can be continued', {}, async (page, visitor) => {
+    await useEndlessModel(page);
+    await goOn(page);
+    await page.waitForFunction(() => Object.entries(localStorage).some(([key, text]) => key.startsWith('carat.answer.') && text.length > 400));
+    const seen = await lastAnswer(page);
+    const devtools = await visitor.context.newCDPSession(page);
+    const crash = page.waitForEvent('crash');
+    devtools.send('Page.crash').catch(() => undefined); // no handler of the page runs
+    await crash;
+
+    const next = await visitor.context.newPage();
+    await next.goto(`${server.url}/`);
+    await answers(next).waitFor();
+    const kept = await lastAnswer(next);
+    assert.equal(kept.slice(0, 200), seen.slice(0, 200));
+    assert.ok(kept.length > 200);
+    await next.reload(); // it is in the conversation now
+    await answers(next).waitFor();
+    assert.equal(await lastAnswer(next), kept);
+    await next.getByRole('button', { name: /^Load tiny-26b/ }).click();
+    await next.getByRole('button', { name: 'Continue' }).click();
+    await next.waitForFunction((n) => document.querySelector('.message.assistant .markdown').textContent.length > n + 20, kept.length);
+    await next.keyboard.press('Escape');
+    await next.getByRole('button', { name: 'Continue' }).waitFor();
+    assert.equal(await answers(next).count(), 1);
+});
+
+// The engine's events with this text instead of the model's.
+const saying = (text, piece) => `{
+    const post = self.postMessage.bind(self), text = ${JSON.stringify(text)};
+    let at = 0;
+    self.postMessage = (message, transfer) => {
+        if (message.event?.kind === 'content')
+            message.event.text = text.slice(at, at += ${piece});
+        post(message, transfer ?? []);
+    };
+}`;
+
+// What a model writes when it writes a lot.
+const section = (i) => `## Part ${i}
+
+A paragraph with **bold** words, \`code\` and a [link](https://example.org/${i}) in it. ${'It goes on for a while. '.repeat(12)}
+
+1. first
+2. second, with a longer text behind it
+
+| name | value |
+|---|---|
+| a | ${i} |
+
+\`\`\`c
+int part_${i}(int x)
+{
+    return x + ${i};
+}
+\`\`\`
+
+`;
+const longText = Array.from({ length: 150 }, (_, i) => section(i)).join('');
+
+visiting('what is complete of a long answer is rendered once, and its end costs no more than its beginning', {
+    worker: saying(longText, 40),
+}, async (page, visitor) => {
+    await useEndlessModel(page);
+    const devtools = await visitor.context.newCDPSession(page);
+    await devtools.send('Performance.enable');
+    const scriptMs = async () => 1000 * (await devtools.send('Performance.getMetrics')).metrics.find((m) => m.name === 'ScriptDuration').value;
+    const until = (part) => page.locator('.markdown h2', { hasText: new RegExp(`^Part ${part}$`) }).waitFor({ state: 'attached', timeout: 60_000 });
+    await goOn(page);
+    await until(10);
+    await page.evaluate(() => { // the blocks of the first parts as they are now
+        window.early = [...document.querySelectorAll('.message.assistant .markdown > div')].slice(0, 30);
+        window.changes = 0;
+        const observer = new MutationObserver((records) => { window.changes += records.length; });
+        for (const block of window.early)
+            observer.observe(block, { childList: true, subtree: true, characterData: true });
+    });
+    const times = [await scriptMs()];
+    for (const part of [50, 90, 130]) {
+        await until(part);
+        times.push(await scriptMs());
+    }
+    const [first, , last] = times.slice(1).map((t, i) => t - times[i]);
+    assert.ok(last < 2.5 * first + 20, `40 parts took ${first.toFixed(0)} ms of scripts at the beginning, ${last.toFixed(0)} ms at the end`);
+    assert.ok(await page.evaluate(() => window.early.length === 30 && window.changes === 0 && window.early.every((block) => block.isConnected)), 'earlier blocks were touched');
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Continue' }).waitFor();
+});
+
+visiting('a text that comes in pieces looks as the same text at once', { worker: saying(`${section(1)}1. one\n\n2. two\n\n   inside\n\ntext\n#tag\nSetext\n---\n\n> quote\n> more\n\n- a\n- b\n\n* * *\n`, 1) }, async (page) => {
+    await useEndlessModel(page);
+    await goOn(page);
+    await page.locator('.markdown hr').waitFor();
+    const grown = await page.locator('.markdown').innerHTML();
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Continue' }).waitFor();
+    await page.reload();
+    await page.locator('.markdown hr').waitFor();
+    assert.equal(await page.locator('.markdown').innerHTML(), grown);
+    for (const element of ['h2', 'ol', 'table', 'pre', 'blockquote', 'ul'])
+        assert.ok(await page.locator(`.markdown ${element}`).count() > 0, element);
+    assert.equal(await page.locator('.markdown ol').last().locator('> li').count(), 2);
+});
+
 // --- attachments ------------------------------------------------------------------------------------------------------------------
 
 visiting('the demo model answers about a picture, which is kept with the conversation', {}, async (page) => {

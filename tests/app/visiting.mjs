@@ -30,7 +30,7 @@ export function visiting(name, { own, gpu = false, ...options }, run) {
             assert.deepEqual(visitor.requests.filter((url) => !/^(blob|data):/.test(url) && new URL(url).origin !== place.url), []);
         } catch (error) {
             if (process.env.CARAT_SHOTS) // a folder: what the visitor saw
-                await visitor.page.screenshot({ path: path.join(process.env.CARAT_SHOTS, `${name.replace(/\W+/g, '-').slice(0, 60)}.png`) });
+                await visitor.page.screenshot({ path: path.join(process.env.CARAT_SHOTS, `${name.replace(/\W+/g, '-').slice(0, 60)}.png`) }).catch(() => undefined);
             throw error;
         } finally {
             await visitor.close();

@@ -17,7 +17,7 @@ function SystemPrompt({ conversation }: { conversation: Conversation }) {
         <details class="system" open={showSystem.value} onToggle={(e) => { showSystem.value = e.currentTarget.open; }}>
             <summary>System prompt{conversation.system.trim() !== '' && !showSystem.value ? `: ${conversation.system.slice(0, 60)}` : ''}</summary>
             <textarea aria-label="System prompt" rows={3} placeholder="How the model should answer, e.g. “Answer in one sentence.”" value={conversation.system}
-                onChange={(e) => updateConversation(conversation.id, { system: e.currentTarget.value })} />
+                onChange={(e) => void updateConversation(conversation.id, { system: e.currentTarget.value })} />
         </details>
     );
 }

@@ -1,7 +1,9 @@
-// DropTarget.tsx: files dropped anywhere: a model is copied into the browser, an image or a sound goes to the message.
+// DropTarget.tsx: files dropped anywhere: a model is copied into the browser, an exported conversation is added, an image or a
+// sound goes to the message.
 
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import { importConversation } from '../conversation-file';
 import { importFile } from '../library';
 import { go, page } from './App';
 import { attach } from './Composer';
@@ -12,12 +14,14 @@ const holdsFiles = (event: DragEvent): boolean => event.dataTransfer?.types.incl
 
 function take(files: File[]): void {
     const models = files.filter((file) => file.name.endsWith('.gguf'));
-    const media = files.filter((file) => !models.includes(file));
+    const exported = files.filter((file) => file.name.endsWith('.json'));
+    const media = files.filter((file) => !models.includes(file) && !exported.includes(file));
     if (models.length > 0)
         go('models');
     else if (page.value !== 'chat')
         go('chat');
     models.forEach((file) => void importFile(file));
+    exported.forEach((file) => void importConversation(file));
     attach(media);
 }
 
@@ -52,5 +56,5 @@ export function DropTarget() {
             removeEventListener('drop', onDrop);
         };
     }, []);
-    return hovering.value ? <div class="drop" aria-hidden="true">Drop images and sounds for the message, or a model to keep</div> : null;
+    return hovering.value ? <div class="drop" aria-hidden="true">Drop images and sounds for the message, a model to keep, or a conversation</div> : null;
 }

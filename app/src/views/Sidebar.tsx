@@ -1,8 +1,10 @@
 // Sidebar.tsx: conversations and pages.
 
 import { signal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
 import { answering } from '../answer';
-import { conversations, createConversation, deleteConversation, exportConversation, openId, restoreConversation, updateConversation, type Conversation } from '../conversations';
+import { exportConversation, importConversation } from '../conversation-file';
+import { addConversation, conversations, createConversation, deleteConversation, openId, updateConversation, type Conversation } from '../conversations';
 import { day } from '../format';
 import { say } from '../notice';
 import { closeMenu, go, menuOpen, page, type Page } from './App';
@@ -27,7 +29,7 @@ async function save(conversation: Conversation): Promise<void> {
 
 function discard(conversation: Conversation): void {
     deleteConversation(conversation.id);
-    say(`“${conversation.title}” was deleted.`, { label: 'Undo', run: () => restoreConversation(conversation) });
+    say(`“${conversation.title}” was deleted.`, { label: 'Undo', run: () => addConversation(conversation) });
 }
 
 function Title({ conversation }: { conversation: Conversation }) {
@@ -36,7 +38,7 @@ function Title({ conversation }: { conversation: Conversation }) {
             return;
         renaming.value = undefined;
         if (text.trim() !== '')
-            updateConversation(conversation.id, { title: text.trim() });
+            void updateConversation(conversation.id, { title: text.trim() });
     };
     return (
         <input class="rename" aria-label="Name of the conversation" value={conversation.title} ref={(input) => input?.focus()}
@@ -86,6 +88,23 @@ function PageLink({ to, children }: { to: Page; children: string }) {
     return <a href={`#${to}`} aria-current={page.value === to ? 'page' : undefined} onClick={() => { menuOpen.value = false; }}>{children}</a>;
 }
 
+function Import() {
+    const picker = useRef<HTMLInputElement>(null);
+    const take = async (input: HTMLInputElement) => {
+        const files = [...input.files ?? []];
+        input.value = '';
+        for (const file of files)
+            if (await importConversation(file))
+                go('chat');
+    };
+    return (
+        <>
+            <input ref={picker} type="file" class="hidden" accept=".json,application/json" multiple tabIndex={-1} aria-label="Choose conversations to import" onChange={(e) => void take(e.currentTarget)} />
+            <button type="button" class="quiet" onClick={() => picker.current?.click()}>Import a conversation</button>
+        </>
+    );
+}
+
 function openMenu(): void {
     menuOpen.value = true;
     requestAnimationFrame(() => document.querySelector<HTMLElement>('#sidebar button')?.focus());
@@ -108,6 +127,7 @@ export function Sidebar() {
                     onInput={(e) => { search.value = e.currentTarget.value; }} />
                 <ul class="entries">{shown.map((conversation) => <Entry key={conversation.id} conversation={conversation} />)}</ul>
                 {shown.length === 0 && <p class="hint">{words === '' ? 'No conversations yet.' : 'Nothing found.'}</p>}
+                <Import />
                 <div class="pages">
                     <PageLink to="models">Models</PageLink>
                     <PageLink to="settings">Settings</PageLink>
