@@ -16,6 +16,9 @@ const batchSize = 512;
 const [file, where, threads, positions] = process.argv.slice(2);
 const gpu = where === 'cpu' ? false : where;
 const llama = await getLlama({ gpu, build: 'never', skipDownload: true, logLevel: 'error', maxThreads: Number(threads) });
+// Without a card it would quietly compute on the processor.
+const cards = gpu === false ? [] : await llama.getGpuDeviceNames();
+if (gpu !== false && cards.length === 0) throw new Error('llama.cpp finds no graphics card here');
 const model = await llama.loadModel({ modelPath: file, gpuLayers: gpu === false ? 0 : 'max' });
 const context = await model.createContext({
     contextSize: Number(positions),
@@ -65,7 +68,8 @@ async function runOnce({ kind, n, depth }) {
     return (n * 1000) / (performance.now() - start);
 }
 
-console.log(JSON.stringify({ about: `llama.cpp ${llama.llamaCppRelease.release}, ${where}, ${core.getThreads()} threads` }));
+const place = gpu === false ? `${core.getThreads()} threads` : cards.join(', ');
+console.log(JSON.stringify({ about: `llama.cpp ${llama.llamaCppRelease.release}, ${where}: ${place}` }));
 for await (const line of readline.createInterface({ input: process.stdin })) {
     const test = JSON.parse(line);
     await runOnce(test);
