@@ -52,6 +52,7 @@ static const struct ops operations = {
     .free = cpu_free,
 };
 
+#ifdef __linux__
 // Copies a name as vendors write it, "Intel(R) Xeon(R) CPU @ 2.20GHz", without what is in brackets and without the clock rate.
 static void tidy_name(const char *from, char *name, size_t n_bytes)
 {
@@ -71,7 +72,6 @@ static void tidy_name(const char *from, char *name, size_t n_bytes)
 static void processor_name(char *name, size_t n_bytes)
 {
     name[0] = '\0';
-#ifdef __linux__
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[256];
     while (file != NULL && name[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
@@ -81,10 +81,14 @@ static void processor_name(char *name, size_t n_bytes)
     }
     if (file != NULL)
         fclose(file);
-#else
-    (void)n_bytes;
-#endif
 }
+#else
+static void processor_name(char *name, size_t n_bytes)
+{
+    (void)n_bytes;
+    name[0] = '\0';
+}
+#endif
 
 static const struct cpu_kernels *find_kernels(const char *name)
 {
