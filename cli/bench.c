@@ -22,6 +22,8 @@ static const char help[] =
     "  -r N                  repetitions (default 5)\n"
     "  --batch N             rows of a prefill chunk (default 512)\n"
     "  --kv-f32              keys and values in 32 bits\n"
+    "  --temp T              generate with this temperature, top-k 64 and top-p 0.95 (default 0: the likeliest token)\n"
+    "  --run-ahead N         tokens under way at once on a GPU, 1 to 8 (default 4)\n"
     "  --no-prefill-skip     run the layers that share keys and values for every prompt position\n"
     "  --profile             after each test the time of every kernel (a GPU with timestamps) or operation\n"
     "  --json                one JSON object a line instead of the table\n"
@@ -44,6 +46,7 @@ struct bench {
     struct carat_model_options model_options;
     struct carat_session_options session_options;
     struct lengths prompts, generations, depths;
+    float temperature;
     int repetitions;
     bool json, profile;
     struct carat_model *model;
@@ -92,6 +95,10 @@ static bool bench_option(struct arguments *arguments, const char *option, struct
         bench->session_options.kv_f32 = true;
     else if (strcmp(option, "--no-prefill-skip") == 0)
         bench->session_options.no_prefill_skip = true;
+    else if (strcmp(option, "--temp") == 0)
+        bench->temperature = (float)option_number(arguments, option, 0, 1000);
+    else if (strcmp(option, "--run-ahead") == 0)
+        bench->session_options.run_ahead = (int32_t)option_int(arguments, option, 1, 8);
     else if (strcmp(option, "--json") == 0)
         bench->json = true;
     else if (strcmp(option, "--profile") == 0)
@@ -136,12 +143,12 @@ static void fill_ids(int32_t *ids, int32_t n, int32_t n_vocab)
 }
 
 // Runs a prompt and generates; the finish event's usage says how long each part took.
-static bool run_once(struct carat_session *session, const int32_t *ids, int32_t n_ids, int32_t n_generate,
+static bool run_once(struct carat_session *session, const int32_t *ids, int32_t n_ids, int32_t n_generate, float temperature,
     struct carat_usage *usage, struct carat_error *err)
 {
     struct carat_generate_options options = {.max_tokens = n_generate, .ignore_eos = true, .n_logprobs = -1};
     carat_sampling_default(&options.sampling);
-    options.sampling.temperature = 0;
+    options.sampling.temperature = temperature;
     if (!carat_generate_begin(session, ids, n_ids, NULL, 0, &options, err))
         return false;
     for (;;) {
@@ -185,13 +192,13 @@ static bool profile(struct bench *bench, struct carat_session *session, const in
     carat_session_truncate(session, 0);
     // Afterwards only what is to be timed is not in the cache; the last position always runs again.
     int32_t n_before = n_prompt > 0 ? n_ids - n_prompt : n_ids;
-    if (n_before > 0 && !run_once(session, ids, n_before, 1, &usage, err))
+    if (n_before > 0 && !run_once(session, ids, n_before, 1, bench->temperature, &usage, err))
         return false;
     if (!profile_start(bench->model->ops)) {
         snprintf(text, MAX_PROFILE, "No profile: this GPU offers no timestamp queries.\n");
         return true;
     }
-    bool ok = run_once(session, ids, n_ids, n_prompt > 0 ? 1 : PROFILED_TOKENS, &usage, err);
+    bool ok = run_once(session, ids, n_ids, n_prompt > 0 ? 1 : PROFILED_TOKENS, bench->temperature, &usage, err);
     int n = snprintf(text, MAX_PROFILE, n_prompt > 0 ? "Profile of %d positions:\n" : "Profile of %d tokens:\n",
         n_prompt > 0 ? n_prompt : PROFILED_TOKENS);
     if (!profile_end(bench->model->ops, text + n, (size_t)(MAX_PROFILE - n)))
@@ -219,8 +226,8 @@ static bool measure(
         struct carat_usage usage;
         carat_session_truncate(session, 0);
         if (depth > 0 && n_prompt > 0)
-            ok = run_once(session, ids, depth, 1, &usage, err);
-        ok = ok && run_once(session, ids, n_ids, n_prompt > 0 ? 1 : n_generate + 1, &usage, err);
+            ok = run_once(session, ids, depth, 1, bench->temperature, &usage, err);
+        ok = ok && run_once(session, ids, n_ids, n_prompt > 0 ? 1 : n_generate + 1, bench->temperature, &usage, err);
         if (!ok || i < 0)
             continue;
         if (n_prompt > 0) {

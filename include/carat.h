@@ -103,6 +103,7 @@ struct carat_session_options {
     int32_t batch;          // rows of a prefill chunk; 0: 512
     bool kv_f32;            // keys and values in 32 instead of 16 bits
     bool no_prefill_skip;   // run the layers that share keys and values for every prompt position (for measurements)
+    int32_t run_ahead;      // tokens under way at once where the device chooses them, up to 8; 0: 4 on a GPU, otherwise 1
 };
 
 // All memory is taken here. NULL options: the defaults.

@@ -36,10 +36,17 @@ static bool take_memory(struct carat_session *session, const struct kv_options *
     session->candidates = malloc((2 * SESSION_MAX_CANDIDATES + 2) * sizeof *session->candidates);
     if (session->ids == NULL || session->keys == NULL || session->logits == NULL || session->candidates == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for a session of %d positions", kv->n_context);
-    uint64_t choice_bytes = SESSION_MAX_FLIGHTS * 256 + (2 * SESSION_MAX_CANDIDATES + 2) * sizeof(float);
-    session->choices = model->ops->buffer_new(model->ops, choice_bytes, err);
+    session->choices = session_choices_new(model->ops, err);
     session->kv = session->choices != NULL ? kv_cache_new(model->ops, &model->text->config, kv, err) : NULL;
     return session->kv != NULL;
+}
+
+// Running ahead pays where the device works on its own.
+static int32_t run_ahead_of(const struct carat_model *model, const struct carat_session_options *options)
+{
+    if (options->run_ahead > 0)
+        return options->run_ahead < SESSION_MAX_FLIGHTS ? options->run_ahead : SESSION_MAX_FLIGHTS;
+    return strcmp(model->ops->name, "webgpu") == 0 ? SESSION_RUN_AHEAD : 1;
 }
 
 bool carat_session_new(
@@ -62,6 +69,7 @@ bool carat_session_new(
     session->model = model;
     session->adapter_changes = model->adapter_changes;
     session->run_all_rows = options->no_prefill_skip;
+    session->run_ahead = run_ahead_of(model, options);
     session->batch = options->batch > 0 ? options->batch : SESSION_DEFAULT_BATCH;
     if (session->batch > model->ops->max_batch)
         session->batch = model->ops->max_batch;
@@ -85,6 +93,7 @@ bool carat_session_copy(struct carat_session *session, struct carat_session **co
         .batch = session->batch,
         .kv_f32 = session->kv->layers[0].is_f32,
         .no_prefill_skip = session->run_all_rows,
+        .run_ahead = session->run_ahead,
     };
     struct carat_session *other;
     if (!session_is_idle(session, err) || !carat_session_new(session->model, &options, &other, err))
@@ -257,6 +266,7 @@ bool carat_generate_begin(struct carat_session *session, const int32_t *ids, int
         free_generation(session);
         return false;
     }
+    session_begin_choices(session);
     session->usage.n_prompt = session->n_ids;
     session->usage.n_prompt_cached = session->kv->n_committed;
     session->phase = PHASE_ENCODE;

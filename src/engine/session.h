@@ -9,9 +9,10 @@
 //     DRAIN     what was launched ahead and is not wanted arrives
 //     FINISH    one FINISH event is due
 //
-// A choice in flight is a `flight`: its id comes from the device (argmax) or from candidates or logits that are being read. Only
-// choices made on the device can run ahead: the id feeds the next step there before the host has seen it. Several steps are then
-// under way at once; stop tokens are noticed late and the cache is rolled back.
+// A choice in flight is a `flight`: its id comes from the device (argmax, draw) or from candidates or logits that are being read.
+// Only choices made on the device can run ahead: the id feeds the next step there before the host has seen it. Several steps are
+// then under way at once; stop tokens are noticed late and the cache is rolled back. The sampler here moves on token by token, as
+// they land, so it is never ahead: what the draws under way need of its future, their random numbers, is looked up in advance.
 //
 // After a state without ids was restored (snapshot.h) the first positions have the key SESSION_UNKNOWN_KEY, which no prompt has:
 // nothing of them is reused, and they are no part of the penalties' history.
@@ -32,7 +33,7 @@ enum {
     SESSION_DEFAULT_BATCH = 512,
     SESSION_REWIND = 256, // positions that truncating can always go back by
     SESSION_MAX_FLIGHTS = 8,
-    SESSION_RUN_AHEAD = 4, // choices under way at once on a GPU; at most SESSION_MAX_FLIGHTS
+    SESSION_RUN_AHEAD = 4, // choices under way at once on a GPU unless the options say otherwise
     SESSION_MAX_CANDIDATES = 256,
     SESSION_MAX_CHUNKS = 2, // prefill chunks queued on a GPU
 };
@@ -45,7 +46,7 @@ enum {
 enum session_phase { PHASE_IDLE, PHASE_ENCODE, PHASE_PREFILL, PHASE_DECODE, PHASE_DRAIN, PHASE_FINISH, PHASE_STATE };
 
 enum choice_kind {
-    CHOICE_ON_DEVICE,  // argmax: 4 bytes come back
+    CHOICE_ON_DEVICE,  // argmax or draw: 4 bytes come back
     CHOICE_CANDIDATES, // the largest logits come back
     CHOICE_LOGITS,     // all logits come back
 };
@@ -76,12 +77,13 @@ struct carat_session {
     struct kv_cache *kv;
     int32_t batch;            // rows of a prefill chunk
     bool run_all_rows;        // of a chunk, through all layers
+    int32_t run_ahead;        // choices under way at once, 1 .. SESSION_MAX_FLIGHTS
     int32_t *ids;             // [context]
     uint64_t *keys;           // [context]
     uint32_t adapter_changes; // of the model when the cache was filled
     int32_t n_ids;            // known ids: those committed, plus during a generation chosen ones and the rest of the prompt
 
-    struct buffer *choices; // SESSION_MAX_FLIGHTS ids, 256 bytes apart; then the candidates
+    struct buffer *choices; // what is chosen, and what choosing needs (choice.c)
     float *logits;          // [n_vocab]
     float *candidates;      // [2 * SESSION_MAX_CANDIDATES + 2]
     uint32_t probe;         // where a read-back that only marks the end of a chunk goes
@@ -91,6 +93,8 @@ struct carat_session {
     enum session_phase phase;
     struct carat_generate_options options;
     struct sampler *sampler;
+    bool device_chooses; // by argmax or draw
+    int32_t n_seen;      // tokens that the penalties' window on the device held at the start
     struct decoder decoder;
     struct text_buffer text;     // of the event last given out
     struct text_buffer logprobs; // likewise
@@ -162,11 +166,26 @@ void session_drop_media(struct carat_session *session);
 // Queues the next chunk. The last one gives logits.
 enum carat_status session_prefill(struct carat_session *session, struct carat_event *event, struct carat_error *err);
 
-// --- decode.c: choosing tokens
-// ------------------------------------------------------------------------------------------------------
+// --- choice.c: choosing a token
+// -----------------------------------------------------------------------------------------------------
+
+struct buffer *session_choices_new(struct ops *ops, struct carat_error *err);
+
+// Decides where the tokens of a generation are chosen, given its options and its sampler.
+void session_begin_choices(struct carat_session *session);
 
 // Chooses a token after the last queued pass, which gave logits.
 bool session_launch_choice(struct carat_session *session, struct carat_error *err);
+
+// Where on the device the id of a flight is.
+struct tensor session_id_slot(const struct carat_session *session, int32_t slot);
+
+// Takes the oldest flight, which has arrived, and finds its id.
+bool session_land(struct carat_session *session, int32_t *id, struct carat_error *err);
+
+// --- decode.c: token by token
+// -------------------------------------------------------------------------------------------------------
+
 enum carat_status session_decode(struct carat_session *session, struct carat_event *event, struct carat_error *err);
 
 #endif

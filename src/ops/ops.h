@@ -65,6 +65,22 @@ struct experts {
     float eps;
 };
 
+enum { DRAW_MAX_TOP_K = 256, DRAW_MAX_WINDOW = 1024, DRAW_MAX_BIASES = 1024 };
+
+// How a token is drawn; the sampler (src/text/sampler.h) says what the parameters mean.
+struct draw {
+    float temperature; // <= 0: the largest logit
+    int32_t top_k;     // 1 .. DRAW_MAX_TOP_K; not looked at with temperature <= 0
+    float top_p, min_p;
+    float repetition_penalty, presence_penalty, frequency_penalty;
+    struct tensor window;      // i32 [at most DRAW_MAX_WINDOW, 1]: recent ids in a ring; none: no penalties
+    int32_t n_window;          // the first n_window places of it hold an id
+    int32_t window_slot;       // where the drawn id is put
+    struct tensor bias_ids;    // i32 [at most DRAW_MAX_BIASES, 1]: ids whose logits are raised or lowered; or none
+    struct tensor bias_values; // [as many, 1], what is added; below -1e38: the id is forbidden
+    uint32_t random;           // uniform over all 32 bits: the draw takes the place random / 2^32 of the mass that is left
+};
+
 enum ops_state { OPS_DONE, OPS_PENDING, OPS_FAILED };
 
 struct ops {
@@ -168,12 +184,21 @@ struct ops {
     void (*head)(struct ops *ops, struct tensor in, const struct linear *table, float cap, const int32_t *suppressed,
         int n_suppressed, struct tensor logits);
 
-    // Greedy choice: id [1, 1] i32 = index of the largest logit of row `row`, the lowest index among equals.
+    // The next three choose among the logits of row `row`. A NaN or +infinity there is never chosen: the next read or poll fails
+    // with CARAT_BAD_NUMBER, or the (first) id is negative.
+
+    // Greedy choice: id [1, 1] i32 = index of the largest logit, the lowest index among equals.
     void (*argmax)(struct ops *ops, struct tensor logits, int32_t row, struct tensor id);
 
-    // The k largest logits of row `row`, descending, ties by lower id. out [1, 2 * k + 2]: k ids (as i32 bits), k logits, then
+    // The k largest logits, descending, ties by lower id. out [1, 2 * k + 2]: k ids (as i32 bits), k logits, then
     // the largest logit and log(sum(exp(logit - largest))) over the whole row. k <= 256.
     void (*top_k)(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out);
+
+    // Draws a token as the sampler does it: biases, penalties over the window, temperature, top-k, top-p and min-p, the draw.
+    // id [1, 1] i32; it also enters the window, so that the next draw may follow before the host has seen this one. The row's
+    // logits may change; those below -1e38 are forbidden: whatever is added, they are not drawn. A negative id when all are.
+    // NULL: the backend leaves it to the sampler.
+    void (*draw)(struct ops *ops, struct tensor logits, int32_t row, const struct draw *draw, struct tensor id);
 
     void (*free)(struct ops *ops);
 };

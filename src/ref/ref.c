@@ -52,6 +52,7 @@ struct ops *ref_ops_new(struct carat_error *err)
         .head = ref_head,
         .argmax = ref_argmax,
         .top_k = ref_top_k,
+        .draw = ref_draw,
         .free = ref_free,
     };
     snprintf(ref->host.ops.device, sizeof ref->host.ops.device, "scalar reference, 1 thread");

@@ -48,6 +48,10 @@ bool ref_multiply(struct ref *ref, const struct linear *linear, struct matrix in
 // Rows = RMS of the rows of `in`; in == out is allowed, norm NULL copies. False when memory ran out.
 bool ref_norm_rows(struct ref *ref, struct matrix in, const struct weight *norm, float eps, struct matrix out);
 
+// The k largest logits, descending, ties by lower id. False, with the ids 0, after a NaN or +infinity, which is noted as the
+// backend's failure.
+bool ref_largest(struct ref *ref, const float *logits, int32_t n_logits, int32_t k, int32_t *ids, float *values);
+
 // memory and weights
 bool ref_weight_place(struct ops *ops, struct weight *weight, const void *mapped, bool may_stay_on_disk, struct carat_error *err);
 
@@ -73,5 +77,6 @@ void ref_head(struct ops *ops, struct tensor in, const struct linear *table, flo
     int n_suppressed, struct tensor logits);
 void ref_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id);
 void ref_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out);
+void ref_draw(struct ops *ops, struct tensor logits, int32_t row, const struct draw *draw, struct tensor id);
 
 #endif

@@ -59,6 +59,11 @@ bool sampler_check_params(const struct sampler_params *params, int32_t n_vocab, 
     return true;
 }
 
+const struct sampler_params *sampler_get(const struct sampler *s)
+{
+    return &s->params;
+}
+
 static bool is_greedy(const struct sampler *s)
 {
     return s->params.temperature <= 0;
@@ -189,8 +194,7 @@ bool sampler_set(struct sampler *s, const struct sampler_params *params, struct 
     int32_t *history = malloc(((size_t)n + 1) * sizeof *history);
     if (history == NULL)
         return out_of_memory(err);
-    for (int32_t i = 0; i < n; i++)
-        history[i] = sampler_history_at(s, i);
+    sampler_history(s, history);
     bool ok = sampler_replace(s, params, history, n, err);
     free(history);
     if (ok && params->seed != 0)
@@ -227,10 +231,22 @@ void sampler_accept(struct sampler *s, int32_t id)
     s->newest = (s->newest + 1) % window;
 }
 
+int32_t sampler_history(const struct sampler *s, int32_t *ids)
+{
+    for (int32_t i = 0; i < s->n_history; i++)
+        ids[i] = sampler_history_at(s, i);
+    return s->n_history;
+}
+
+bool sampler_penalises(const struct sampler *s)
+{
+    const struct sampler_params *p = &s->params;
+    return p->penalty_window > 0 && (p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0);
+}
+
 static bool has_penalties(const struct sampler *s)
 {
-    return s->n_history > 0 &&
-           (s->params.repetition_penalty != 1 || s->params.presence_penalty != 0 || s->params.frequency_penalty != 0);
+    return s->n_history > 0 && sampler_penalises(s);
 }
 
 static float penalised(const struct sampler *s, float logit, int32_t count)
@@ -286,13 +302,32 @@ static float unpenalised(const struct sampler *s, int32_t id, float logit)
 
 // --- the choice ---
 
+// Moves the RNG on by one draw.
+static uint32_t next_random(uint64_t *rng)
+{
+    *rng ^= *rng << 13;
+    *rng ^= *rng >> 7;
+    *rng ^= *rng << 17;
+    return (uint32_t)*rng;
+}
+
+uint32_t sampler_random(const struct sampler *s, int32_t n_ahead)
+{
+    uint64_t rng = s->rng;
+    for (int32_t i = 0; i < n_ahead; i++)
+        next_random(&rng);
+    return next_random(&rng);
+}
+
+void sampler_skip(struct sampler *s)
+{
+    next_random(&s->rng);
+}
+
 // Uniform in [0, 1), 32 bits fine.
 static double draw(struct sampler *s)
 {
-    s->rng ^= s->rng << 13;
-    s->rng ^= s->rng >> 7;
-    s->rng ^= s->rng << 17;
-    return (double)(uint32_t)s->rng / 4294967296.0;
+    return (double)next_random(&s->rng) / 4294967296.0;
 }
 
 // sum of exp((x - largest) / temperature); at 1 the argument of a log-sum-exp.

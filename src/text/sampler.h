@@ -92,6 +92,24 @@ bool sampler_sample_candidates(struct sampler *sampler, struct sampler_candidate
 // logits will do (top_k off, logit bias that raises, a mask, repetition penalty below 1 ...).
 int32_t sampler_candidates_needed(const struct sampler *sampler);
 
+// --- choices that are made elsewhere (draw in src/ops/ops.h) as this sampler would make them
+
+const struct sampler_params *sampler_get(const struct sampler *sampler);
+
+// Do the parameters change the logits of tokens in the window?
+bool sampler_penalises(const struct sampler *sampler);
+
+// The history, oldest first, into ids [penalty_window]. Returns its length.
+int32_t sampler_history(const struct sampler *sampler, int32_t *ids);
+
+// The 32 random bits that the draw after the next n_ahead ones will take. The RNG stays where it is.
+uint32_t sampler_random(const struct sampler *sampler, int32_t n_ahead);
+
+// A token was drawn elsewhere: the RNG moves on by one draw. Greedy choices take none.
+void sampler_skip(struct sampler *sampler);
+
+// --- saving and restoring
+
 // State, little-endian, in the original's layout: rng u64, seed u64, temperature f32, top_k u32, top_p f32, repetition f32,
 // window u32, history length u32, ids u32[] (oldest first). With `extended` carat's own fields follow: min_p f32, presence f32,
 // frequency f32, raw_seed u32, number of biases u32, each id u32 and value f32. Returns the bytes needed; writes them if capacity

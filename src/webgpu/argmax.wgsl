@@ -1,4 +1,4 @@
-// argmax: the largest of n numbers, the lowest index among equals. FIRST: each workgroup reduces one stretch of logits to a pair;
+// argmax: the largest of n numbers, the lowest index among equals; index -2 as soon as one is NaN or +infinity. FIRST: each workgroup reduces one stretch of logits to a pair;
 // otherwise one workgroup reduces the pairs to the index.
 struct Params {
     first: u32, // element of logits
@@ -8,6 +8,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 #if FIRST
 #bind write logits: array<f32>
+#use bad_number
 #end
 #bind write values: array<f32>
 #bind write indices: array<u32>
@@ -25,7 +26,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let end = min((group.x + 1u) * p.stretch, p.n);
     for (var i = group.x * p.stretch + t; i < end; i += 256u) {
         let v = logits[p.first + i];
-        if (v > value || at == 0xffffffffu) {
+        if (is_bad(v)) {
+            value = 3.4e38;
+            at = BAD;
+        } else if (v > value || at == 0xffffffffu) {
             value = v;
             at = i;
         }

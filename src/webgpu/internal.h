@@ -39,6 +39,8 @@ enum kernel {
     KERNEL_ATTEND_MANY,
     KERNEL_PROBE,
     KERNEL_JOIN_SPLITS,
+    KERNEL_ADJUST,
+    KERNEL_DRAW,
 };
 
 enum scratch {
@@ -53,6 +55,7 @@ enum scratch {
     SCRATCH_VALUES_B,
     SCRATCH_IDS_B,
     SCRATCH_SUMS,
+    SCRATCH_BEST,
     SCRATCH_CHOSEN,
     SCRATCH_SHARES,
     SCRATCH_EXPERTS,
@@ -235,5 +238,6 @@ void webgpu_experts(struct ops *ops, struct tensor h, const struct experts *expe
 // --- select.c ---
 void webgpu_argmax(struct ops *ops, struct tensor logits, int32_t row, struct tensor id);
 void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k, struct tensor out);
+void webgpu_draw(struct ops *ops, struct tensor logits, int32_t row, const struct draw *draw, struct tensor id);
 
 #endif

@@ -1,4 +1,4 @@
-// select.c: the largest logit, and the k largest.
+// select.c: the largest logit, the k largest, and drawing one of them.
 
 #include "webgpu/internal.h"
 
@@ -77,4 +77,55 @@ void webgpu_top_k(struct ops *ops, struct tensor logits, int32_t row, int32_t k,
             return;
         p.n = n_groups * (uint32_t)k;
     }
+}
+
+static bool adjust(struct webgpu *gpu, struct tensor logits, int32_t row, const struct draw *draw)
+{
+    bool has_biases = draw->bias_ids.buffer != NULL, has_window = draw->window.buffer != NULL;
+    static const char *const definitions[] = {NULL, "BIASES=1 WINDOW=0", "BIASES=0 WINDOW=1", "BIASES=1 WINDOW=1"};
+    uint32_t which = (uint32_t)has_biases | (uint32_t)has_window << 1;
+    if (which == 0)
+        return true;
+    struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_ADJUST | (uint64_t)which << 8, "adjust", definitions[which]);
+    if (kernel == NULL)
+        return false;
+    struct {
+        uint32_t first, n, n_biases, n_window;
+        float repetition, presence, frequency;
+    } p = {(uint32_t)row * (uint32_t)logits.n_cols, (uint32_t)logits.n_cols, (uint32_t)draw->bias_ids.n_rows,
+        (uint32_t)draw->n_window, draw->repetition_penalty, draw->presence_penalty, draw->frequency_penalty};
+    struct gpu_binding bindings[4] = {webgpu_tensor(logits)};
+    int n = 1;
+    if (has_biases) {
+        bindings[n++] = webgpu_tensor(draw->bias_ids);
+        bindings[n++] = webgpu_tensor(draw->bias_values);
+    }
+    if (has_window)
+        bindings[n++] = webgpu_tensor(draw->window);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, 1, 1, 1);
+    return true;
+}
+
+void webgpu_draw(struct ops *ops, struct tensor logits, int32_t row, const struct draw *draw, struct tensor id)
+{
+    struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_all(gpu);
+    bool greedy = draw->temperature <= 0, has_window = draw->window.buffer != NULL;
+    int32_t k = greedy ? 1 : draw->top_k < logits.n_cols ? draw->top_k : logits.n_cols;
+    struct tensor best = webgpu_scratch_tensor(gpu, SCRATCH_BEST, 1, 2 * k + 2);
+    struct gpu_pipeline *kernel =
+        webgpu_kernel(gpu, KERNEL_DRAW | (uint64_t)has_window << 8, "draw", has_window ? "WINDOW=1" : "WINDOW=0");
+    if (best.buffer == NULL || kernel == NULL || !adjust(gpu, logits, row, draw))
+        return;
+    webgpu_top_k(ops, logits, row, k, best);
+    struct {
+        uint32_t k;
+        float temperature, top_p, min_p;
+        uint32_t random, window_slot;
+    } p = {(uint32_t)k, greedy ? 1 : draw->temperature, draw->top_p < 1 ? draw->top_p : 2, draw->min_p, draw->random,
+        (uint32_t)draw->window_slot};
+    struct gpu_binding bindings[3] = {webgpu_tensor(best), webgpu_tensor(id)};
+    if (has_window)
+        bindings[2] = webgpu_tensor(draw->window);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, 1, 1, 1);
 }

@@ -11,6 +11,7 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 #if FIRST
 #bind write logits: array<f32>
+#use bad_number
 #else
 #bind write from_values: array<f32>
 #bind write from_ids: array<u32>
@@ -38,8 +39,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var id = 0xffffffffu;
         if (at < p.n) {
 #if FIRST
-            v = logits[p.first + at];
-            id = at;
+            let logit = logits[p.first + at];
+            v = select(logit, 3.4e38, is_bad(logit));
+            id = select(at, BAD, is_bad(logit));
 #else
             v = from_values[at];
             id = from_ids[at];

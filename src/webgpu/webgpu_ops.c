@@ -221,6 +221,7 @@ static const struct ops table = {
     .head = webgpu_head,
     .argmax = webgpu_argmax,
     .top_k = webgpu_top_k,
+    .draw = webgpu_draw,
     .free = free_ops,
 };
 
