@@ -9,7 +9,10 @@ import { fileURLToPath } from 'node:url';
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 const { chromium } = createRequire(path.join(root, 'web/package.json'))('playwright-core');
 
-const quietFlags = ['--no-sandbox', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const quietFlags = [
+    ...['--no-sandbox', '--no-first-run', '--disable-quic', '--disable-sync'],
+    ...['--disable-background-networking', '--disable-component-update'],
+];
 const gpuFlags = [
     ...['--enable-unsafe-webgpu', '--enable-features=Vulkan,WebGPUService', '--ignore-gpu-blocklist', '--disable-gpu-sandbox'],
     ...['--use-gl=angle', '--use-angle=vulkan', '--disable-vulkan-surface'],
@@ -31,13 +34,18 @@ function serve(model) {
             'accept-ranges': 'bytes',
             'cache-control': 'no-store',
         };
-        if (pathname === '/') return response.writeHead(200, { ...headers, 'content-type': 'text/html' }).end('<!doctype html><title>compare</title>');
+        if (pathname === '/') {
+            response.writeHead(200, { ...headers, 'content-type': 'text/html' });
+            return response.end('<!doctype html><title>compare</title>');
+        }
         const prefix = Object.keys(folders).find((name) => pathname.startsWith(name));
-        const file = pathname === '/model.gguf' ? model : prefix && path.join(folders[prefix], path.normalize(`/${pathname.slice(prefix.length)}`));
+        const inFolder = prefix && path.join(folders[prefix], path.normalize(`/${pathname.slice(prefix.length)}`));
+        const file = pathname === '/model.gguf' ? model : inFolder;
         if (!file || !fs.existsSync(file)) return response.writeHead(404, headers).end();
         const { size } = fs.statSync(file);
         const range = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
-        const [start, end] = range === null ? [0, size] : [Number(range[1]), range[2] === '' ? size : Math.min(size, Number(range[2]) + 1)];
+        const start = range === null ? 0 : Number(range[1]);
+        const end = range === null || range[2] === '' ? size : Math.min(size, Number(range[2]) + 1);
         response.writeHead(range === null ? 200 : 206, {
             ...headers,
             'content-type': types[path.extname(file)] ?? 'application/octet-stream',

@@ -21,7 +21,8 @@ export async function carat({ backend, threads }) {
         about: `${info.name} ${info.quantization}, ${info.backend}: ${info.device} (${info.wasmVariant} module)`,
         measure: async (test) => {
             const lengths = test.kind === 'pp' ? { prompts: [test.n], generations: [] } : { prompts: [], generations: [test.n] };
-            for await (const row of bench(model, { ...lengths, depths: [test.depth], repetitions: 1, noPrefillSkip: test.allRows })) return row.mean;
+            const options = { ...lengths, depths: [test.depth], repetitions: 1, noPrefillSkip: test.allRows };
+            for await (const row of bench(model, options)) return row.mean;
         },
     };
 }
@@ -32,9 +33,16 @@ function textOf(n) {
 }
 
 export async function wllama({ backend, threads, positions }) {
-    const { Wllama, LoggerWithoutDebug } = await import('/wllama/index.js');
+    const { Wllama } = await import('/wllama/index.js');
     if (backend === 'webgpu') await waitForAdapter();
-    const instance = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true, logger: LoggerWithoutDebug });
+    // Where there is no WebGPU that it can use, wllama quietly computes on the processor: its log tells.
+    const log = [];
+    const keep = (...words) => {
+        log.push(words.join(' '));
+        console.debug(...words);
+    };
+    const logger = { debug: keep, log: keep, warn: keep, error: keep };
+    const instance = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { logger });
     const file = await (await fetch('/model.gguf')).blob();
     await instance.loadModel([file], {
         n_ctx: positions,
@@ -44,18 +52,20 @@ export async function wllama({ backend, threads, positions }) {
         n_threads: threads,
         n_gpu_layers: backend === 'webgpu' ? 999 : 0,
     });
+    const layers = /offloaded \d+\/\d+ layers to GPU/.exec(log.join('\n'))?.[0] ?? 'no layer on a GPU by its log';
     // Its timings count as carat's: the prompt until the first token is there, the tokens from there on.
     const run = async (test) => {
         const prompt = textOf(test.depth + (test.kind === 'pp' ? test.n : 1));
         const max_tokens = test.kind === 'pp' ? 1 : test.n + 1;
-        const answer = await instance.createCompletion({ prompt, max_tokens, temperature: 0, ignore_eos: true, cache_prompt: false });
+        const request = { prompt, max_tokens, temperature: 0, ignore_eos: true, cache_prompt: false };
+        const answer = await instance.createCompletion(request);
         const { prompt_n, prompt_ms, predicted_n, predicted_ms } = answer.timings;
         if (Math.abs(prompt_n - prompt.length) > 1 || predicted_n !== max_tokens)
             throw new Error(`wllama ran ${prompt_n} + ${predicted_n} positions instead of ${prompt.length} + ${max_tokens}`);
         return test.kind === 'pp' ? (prompt_n * 1000) / prompt_ms : (test.n * 1000) / predicted_ms;
     };
     return {
-        about: `llama.cpp ${Wllama.getLibllamaVersion()}, ${backend}, ${instance.getNumThreads()} threads`,
+        about: `llama.cpp ${Wllama.getLibllamaVersion()}, ${instance.getNumThreads()} threads, ${layers}`,
         measure: async (test) => {
             await run(test);
             return run(test);
