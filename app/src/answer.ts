@@ -132,6 +132,7 @@ async function write(turn: Turn): Promise<Outcome> {
         }
         return 'failed';
     } finally {
+        keepAnswer(turn.conversation.id, turn.reply); // browsers end hidden pages
         forget();
         turn.user.signal.removeEventListener('abort', forward);
     }

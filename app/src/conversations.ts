@@ -93,12 +93,20 @@ export function forgetAnswer(id: string): void {
     keep(answerKey(id), undefined);
 }
 
+function readAnswer(id: string): Message | undefined {
+    try {
+        return JSON.parse(readKept(answerKey(id)) ?? 'null') as Message | null ?? undefined;
+    } catch {
+        return undefined;
+    }
+}
+
 // A conversation with the answer that was under way when its page ended, which can be continued.
 function withKeptAnswer(conversation: Conversation): Conversation {
-    const kept = readKept(answerKey(conversation.id));
+    const kept = readAnswer(conversation.id);
     if (kept === undefined)
         return conversation;
-    const reply = { ...JSON.parse(kept) as Message, cut: true };
+    const reply = { ...kept, cut: true };
     const last = conversation.messages.at(-1);
     const before = last?.id === reply.id ? conversation.messages.slice(0, -1) : conversation.messages;
     const isNews = before.at(-1)?.role === 'user' && (before === conversation.messages || reply.text.length > last!.text.length);

@@ -35,25 +35,30 @@ function ContextUse({ conversation }: { conversation: Conversation }) {
     );
 }
 
-// Keeps the end in view while an answer grows, unless the user has scrolled up.
-function useFollow(length: number) {
+// Keeps the end in view whatever grows or shrinks, unless the user has scrolled up.
+function useFollow() {
     const list = useRef<HTMLDivElement>(null);
     const follows = useRef(true);
     useEffect(() => {
-        if (follows.current && list.current !== null)
-            list.current.scrollTop = list.current.scrollHeight;
-    }, [length]);
+        const box = list.current!;
+        const observer = new ResizeObserver(() => {
+            if (follows.current)
+                box.scrollTop = box.scrollHeight;
+        });
+        observer.observe(box);
+        observer.observe(box.firstElementChild!);
+        return () => observer.disconnect();
+    }, []);
     const onScroll = () => {
-        const box = list.current;
-        if (box !== null)
-            follows.current = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+        const box = list.current!;
+        follows.current = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
     };
     return { list, onScroll };
 }
 
 function Messages({ conversation }: { conversation: Conversation }) {
     const last = conversation.messages.at(-1);
-    const { list, onScroll } = useFollow((last?.text.length ?? 0) + (last?.reasoning?.length ?? 0) + conversation.messages.length * 1000);
+    const { list, onScroll } = useFollow();
     const busy = answering.value?.conversation === conversation.id;
     const unanswered = last?.role === 'user' && !busy;
     return (
@@ -85,7 +90,7 @@ export function Chat() {
     const first = engine.value.kind !== 'ready' && conversation.messages.length === 0;
     return (
         <section class="chat" aria-label={conversation.title}>
-            {first ? <div class="messages"><Welcome /></div> : <><Messages conversation={conversation} /><LoadAgain /></>}
+            {first ? <div class="messages"><Welcome /></div> : <><Messages key={conversation.id} conversation={conversation} /><LoadAgain /></>}
             <Composer conversation={conversation} />
         </section>
     );

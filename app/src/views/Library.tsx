@@ -113,7 +113,7 @@ function Current() {
     return (
         <div class="model">
             <div>
-                <strong>{state.name}</strong> <span class="hint">{info.quantization}, {(info.parameters / 1e6).toFixed(0)} million numbers, {bytes(info.weightBytes)} resident, on {info.device}</span>
+                <strong>{state.name}</strong> <span class="hint">{info.quantization}, {(info.parameters / 1e6).toFixed(0)} million parameters, {bytes(info.weightBytes)} resident, on {info.device}</span>
                 <div class="hint">{[info.hasVision && 'sees', info.hasAudio && 'hears', `${state.context} positions of up to ${info.contextLength}`].filter((part) => part).join(', ')}</div>
             </div>
             <div class="actions"><button type="button" onClick={() => void unloadModel()}>Unload</button></div>

@@ -20,7 +20,7 @@ function describe(): string {
 export function ModelBadge() {
     return (
         <button type="button" class="badge" data-state={engine.value.kind} onClick={() => go('models')}>
-            <span class="dot" aria-hidden="true" />{describe()}
+            <span class="dot" aria-hidden="true" /><span class="badge-text">{describe()}</span>
         </button>
     );
 }

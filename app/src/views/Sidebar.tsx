@@ -100,7 +100,7 @@ function Import() {
     return (
         <>
             <input ref={picker} type="file" class="hidden" accept=".json,application/json" multiple tabIndex={-1} aria-label="Choose conversations to import" onChange={(e) => void take(e.currentTarget)} />
-            <button type="button" class="quiet" onClick={() => picker.current?.click()}>Import a conversation</button>
+            <button type="button" class="quiet import" onClick={() => picker.current?.click()}>Import a conversation</button>
         </>
     );
 }
