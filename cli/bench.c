@@ -301,9 +301,11 @@ static void print_row(const struct bench *bench, const char *test, const struct 
         print_json(info, name, test, result);
     } else {
         int width = adapter_width(bench);
-        printf("| %-30.30s | %9s | %6.2f B | %-7s | %-*.*s | %14s | %16s | %10.0f | %9s |\n", name, bytes_text(info->file_bytes),
-            (double)info->n_parameters * 1e-9, info->backend, width, width, info->device, test, rate, result->dispatches,
-            bytes_text(result->memory));
+        double n_parameters = (double)info->n_parameters;
+        bool millions = n_parameters < 1e9;
+        printf("| %-30.30s | %9s | %6.2f %c | %-7s | %-*.*s | %14s | %16s | %10.0f | %9s |\n", name, bytes_text(info->file_bytes),
+            millions ? n_parameters * 1e-6 : n_parameters * 1e-9, millions ? 'M' : 'B', info->backend, width, width, info->device,
+            test, rate, result->dispatches, bytes_text(result->memory));
         fputs(result->profile, stdout);
     }
     fflush(stdout);

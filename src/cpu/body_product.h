@@ -8,15 +8,26 @@
 // --- narrow: each row is unpacked once and multiplied with n_cols (a constant) columns
 // --------------------------------------------
 
-// What a column has gathered: lanes of products, and lanes of what zero points and minima take away.
+enum { PREFETCH_BYTES = 2048 };
+
+// What a column has gathered: lanes of products, in CHAINS chains of additions so that none waits for the one before, and lanes
+// of what zero points and minima take away.
 struct narrow_sum {
-    vgf products;
+    vgf products[CHAINS];
     vf taken;
 };
 
-// Adds one unpacked stretch of n groups of 32 (a constant but at the end of a row) times column `col`.
+INLINE struct narrow_sum narrow_sum_zero(void)
+{
+    struct narrow_sum sum = {.taken = vf_set1(0)};
+    for (int i = 0; i < CHAINS; i++)
+        sum.products[i] = vgf_zero();
+    return sum;
+}
+
+// Adds one unpacked stretch of n groups of 32 (a constant but at the end of a row) times column `col`, in n_chains chains.
 INLINE void add_stretch(struct layout layout, const struct unpacked *w, int n, const struct activations *x, size_t col,
-    size_t group, struct narrow_sum *sum)
+    size_t group, int n_chains, struct narrow_sum *sum)
 {
     size_t at = col * ((size_t)x->n_in / 32) + group;
     const int8_t *q = x->q + at * 32;
@@ -35,39 +46,47 @@ INLINE void add_stretch(struct layout layout, const struct unpacked *w, int n, c
     }
     for (int g = 0; g < n; g++) {
         b32 u;
+        vgf *products = &sum->products[g % n_chains];
         memcpy(&u, w->u + 32 * g, sizeof u);
         if (layout.by_16)
-            sum->products = vgf_add_dot16x2(sum->products, u, q + 32 * g, scales + 2 * g, layout.is_signed);
+            *products = vgf_add_dot16x2(*products, u, q + 32 * g, scales + 2 * g, layout.is_signed);
         else
-            sum->products = vgf_add_dot32(sum->products, u, q + 32 * g, scales[g], layout.is_signed);
+            *products = vgf_add_dot32(*products, u, q + 32 * g, scales[g], layout.is_signed);
     }
 }
 
 INLINE float narrow_total(struct layout layout, const struct narrow_sum *sum)
 {
-    return vgf_sum(sum->products) - vf_sum(sum->taken) * (layout.has_min ? 1 : (float)layout.zero);
+    vgf products = sum->products[0];
+    for (int i = 1; i < CHAINS; i++)
+        products += sum->products[i];
+    return vgf_sum(products) - vf_sum(sum->taken) * (layout.has_min ? 1 : (float)layout.zero);
 }
 
 INLINE void narrow_cols(struct layout layout, const struct product *p, int n_cols)
 {
     const struct activations *x = p->x;
     const int32_t whole = x->n_in / 256 * 256;
+    const int n_chains = n_cols == 1 ? CHAINS : 1; // several columns are chains enough
     struct unpacked w;
     for (int32_t r = 0; r < p->n_rows; r++) {
         const uint8_t *row = p->rows + (size_t)r * p->row_bytes;
         struct narrow_sum sums[CPU_NARROW_ROWS];
         for (int c = 0; c < n_cols; c++)
-            sums[c] = (struct narrow_sum){.products = vgf_zero(), .taken = vf_set1(0)};
+            sums[c] = narrow_sum_zero();
         for (int32_t k = 0; k < whole; k += 256) {
-            unpack(layout, block_at(layout, row, k), 8, &w);
+            const uint8_t *block = block_at(layout, row, k);
+            for (int i = 0; i < 256 / layout.block_elems * layout.block_bytes; i += 64)
+                __builtin_prefetch(block + PREFETCH_BYTES + i);
+            unpack(layout, block, 8, &w);
             for (int c = 0; c < n_cols; c++)
-                add_stretch(layout, &w, 8, x, (size_t)(p->first_col + c), (size_t)k / 32, &sums[c]);
+                add_stretch(layout, &w, 8, x, (size_t)(p->first_col + c), (size_t)k / 32, n_chains, &sums[c]);
         }
         if (whole < x->n_in) {
             int n = groups_at(layout, whole, x->n_in);
             unpack(layout, block_at(layout, row, whole), n, &w);
             for (int c = 0; c < n_cols; c++)
-                add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, &sums[c]);
+                add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, 1, &sums[c]);
         }
         for (int c = 0; c < n_cols; c++)
             p->out[(size_t)c * p->out_stride + (size_t)r] = narrow_total(layout, &sums[c]);

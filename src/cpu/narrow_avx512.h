@@ -10,8 +10,6 @@
 
 #include "cpu/body_product.h"
 
-enum { PREFETCH_BYTES = 2048 };
-
 struct stretch512 {
     __m512i u[4];
     __m512 s, m; // per 16 weights; m only of types that have minima
@@ -295,10 +293,10 @@ INLINE void narrow_cols_512(struct layout layout, const struct product *p, int n
             float result = _mm512_reduce_add_ps(_mm512_fnmadd_ps(taken[c], _mm512_set1_ps(weight), sum));
             if (whole < x->n_in) {
                 struct unpacked rest;
-                struct narrow_sum more = {.products = vgf_zero(), .taken = vf_set1(0)};
+                struct narrow_sum more = narrow_sum_zero();
                 int n = groups_at(layout, whole, x->n_in);
                 unpack(layout, block_at(layout, row, whole), n, &rest);
-                add_stretch(layout, &rest, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, &more);
+                add_stretch(layout, &rest, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, 1, &more);
                 result += narrow_total(layout, &more);
             }
             p->out[(size_t)c * p->out_stride + (size_t)r] = result;

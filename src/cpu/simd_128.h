@@ -27,7 +27,7 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-enum { LANES = 4, GROUP_LANES = 4, SIGNED_BIAS = 0, SCORE_ROWS = 4 };
+enum { LANES = 4, GROUP_LANES = 4, SIGNED_BIAS = 0, SCORE_ROWS = 4, CHAINS = 1 };
 #if defined(__ARM_NEON)
 enum { TILE_VECTORS = 2, TILE_COLS = 4 };
 #else

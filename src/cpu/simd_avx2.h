@@ -16,7 +16,7 @@ enum { SIGNED_BIAS = 128 };
 #else
 enum { SIGNED_BIAS = 0 };
 #endif
-enum { LANES = 8, GROUP_LANES = 8, TILE_VECTORS = 1, TILE_COLS = 6, SCORE_ROWS = 4 };
+enum { LANES = 8, GROUP_LANES = 8, TILE_VECTORS = 1, TILE_COLS = 6, SCORE_ROWS = 4, CHAINS = 4 };
 
 typedef __m256 vf;
 typedef __m256i vi;

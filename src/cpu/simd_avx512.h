@@ -10,7 +10,7 @@
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
-enum { LANES = 16, GROUP_LANES = 8, SIGNED_BIAS = 128, TILE_VECTORS = 2, TILE_COLS = 6, SCORE_ROWS = 8 };
+enum { LANES = 16, GROUP_LANES = 8, SIGNED_BIAS = 128, TILE_VECTORS = 2, TILE_COLS = 6, SCORE_ROWS = 8, CHAINS = 1 };
 
 typedef __m512 vf;
 typedef __m512i vi;

@@ -112,14 +112,22 @@ const columns: { name: string; width: number; isNumber?: boolean }[] = [
 
 export const benchColumns: readonly string[] = columns.map((column) => column.name);
 
-// What stands in the columns.
-export function benchCells(info: ModelInfo, row: BenchRow): string[] {
+export const nBenchFacts = 5;
+
+// What stands in the first columns, the same for every test of a model,
+export function benchFacts(info: ModelInfo): string[] {
     return [
         `${info.name.slice(0, 20)} ${info.quantization}`,
         bytesText(info.fileBytes),
-        `${(info.parameters * 1e-9).toFixed(2)} B`,
+        info.parameters < 1e9 ? `${(info.parameters * 1e-6).toFixed(2)} M` : `${(info.parameters * 1e-9).toFixed(2)} B`,
         info.backend,
         info.device.slice(0, maxAdapter),
+    ];
+}
+
+// and in the others.
+export function benchResults(row: BenchRow): string[] {
+    return [
         row.test,
         `${row.mean.toFixed(2)} +- ${row.deviation.toFixed(2)}`,
         row.dispatches.toFixed(0),
@@ -135,13 +143,13 @@ export function benchHead(info: ModelInfo): string {
 }
 
 export function benchLine(info: ModelInfo, row: BenchRow): string {
-    return lineOf(info, benchCells(info, row));
+    return lineOf(info, [...benchFacts(info), ...benchResults(row)]);
 }
 
 // The object that `carat bench --json` prints.
 export function benchObject(info: ModelInfo, row: BenchRow): object {
     return {
-        model: benchCells(info, row)[0],
+        model: benchFacts(info)[0],
         size: info.fileBytes,
         params: info.parameters,
         backend: info.backend,

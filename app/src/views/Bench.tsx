@@ -1,7 +1,8 @@
 // Bench.tsx: tokens per second on this device: the tests and the table of the command line.
 
 import { signal } from '@preact/signals';
-import { bench, benchCells, benchColumns, benchHead, benchLine, type BenchRow } from 'carat-web/bench';
+import { Fragment } from 'preact';
+import { bench, benchColumns, benchFacts, benchHead, benchLine, benchResults, nBenchFacts, type BenchRow } from 'carat-web/bench';
 import { answering } from '../answer';
 import { copyText } from '../clipboard';
 import { currentModel, measuring, modelInfo } from '../engine';
@@ -9,6 +10,7 @@ import { currentModel, measuring, modelInfo } from '../engine';
 const rows = signal<BenchRow[]>([]);
 const running = signal<AbortController | undefined>(undefined);
 const problem = signal<string | undefined>(undefined);
+const resultColumns = benchColumns.slice(nBenchFacts);
 const tests = { prompts: [128, 512], generations: [64], repetitions: 3 };
 
 async function run(): Promise<void> {
@@ -40,7 +42,8 @@ export function Bench() {
         <section class="page" aria-labelledby="bench-title">
             <h1 id="bench-title">Benchmark</h1>
             <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg): tokens per second (t/s), three times each after one run that warms up. The result stays here unless you copy it.</p>
-            {info === undefined ? <p>Load a model first.</p> : <p class="hint">{info.name}, {info.quantization}, {info.backend === 'webgpu' ? 'graphics' : `${info.threads} threads`}: {info.device}</p>}
+            {info === undefined ? <p>Load a model first.</p>
+                : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchColumns[i]}><dt>{benchColumns[i]}</dt><dd>{fact}</dd></Fragment>)}</dl>}
             <div class="actions">
                 {running.value === undefined ? <button type="button" class="primary" disabled={info === undefined || answering.value !== undefined} onClick={() => void run()}>Measure</button>
                     : <button type="button" onClick={() => running.value?.abort()}>Stop</button>}
@@ -49,10 +52,10 @@ export function Bench() {
             {problem.value !== undefined && <p class="error" role="alert">{problem.value}</p>}
             <div class="wide" role="region" aria-label="Results" tabIndex={0}>
                 <table aria-busy={running.value !== undefined}>
-                    <thead><tr>{benchColumns.map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
+                    <thead><tr>{resultColumns.map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
                     <tbody>
-                        {info !== undefined && rows.value.map((row) => <tr key={row.test}>{benchCells(info, row).map((cell, i) => <td key={benchColumns[i]}>{cell}</td>)}</tr>)}
-                        {rows.value.length === 0 && <tr><td colSpan={benchColumns.length} class="hint">{running.value === undefined ? 'Nothing measured yet.' : 'Measuring …'}</td></tr>}
+                        {info !== undefined && rows.value.map((row) => <tr key={row.test}>{benchResults(row).map((cell, i) => <td key={resultColumns[i]}>{cell}</td>)}</tr>)}
+                        {rows.value.length === 0 && <tr><td colSpan={resultColumns.length} class="hint">{running.value === undefined ? 'Nothing measured yet.' : 'Measuring …'}</td></tr>}
                     </tbody>
                 </table>
             </div>
