@@ -192,6 +192,8 @@ static bool prepare(struct dump *dump)
     dump->model = open_model(dump->model_name, &dump->model_options);
     if (dump->model == NULL)
         return false; // already reported
+    if (!check_output(dump->output, gguf_file_source(dump->model->file, 0)->name, err))
+        return false;
     struct ops *ops = dump->model->ops;
     struct gemma4_text *text = dump->model->text;
     for (int i = 0; i < dump->n_adapters; i++) {

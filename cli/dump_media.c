@@ -97,7 +97,9 @@ static int32_t text_width(const struct dump *dump)
 static bool open_towers(struct dump *dump, enum tower_kind kind, struct carat_error *err)
 {
     if (!gguf_open_path(dump->model_name, &dump->file, err) ||
-        (dump->options.projector != NULL && !gguf_open_path(dump->options.projector, &dump->projector, err)))
+        (dump->options.projector != NULL && !gguf_open_path(dump->options.projector, &dump->projector, err)) ||
+        !check_output(dump->output, gguf_file_source(dump->file, 0)->name, err) ||
+        !check_output(dump->output, dump->options.projector, err) || !check_output(dump->output, dump->media_name, err))
         return false;
     dump->ops = model_new_ops(&dump->options, err);
     if (dump->ops == NULL ||

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -137,10 +138,18 @@ static enum carat_compat parse_compat(struct arguments *arguments, const char *o
     usage_error(arguments->argv[0], "'%s' must be none, ollama or llama.cpp, not '%s'", option, name);
 }
 
+static const char *option_backend(struct arguments *arguments, const char *option)
+{
+    const char *name = option_text(arguments, option);
+    if (strcmp(name, "cpu") != 0 && strcmp(name, "webgpu") != 0 && strcmp(name, "ref") != 0 && strcmp(name, "auto") != 0)
+        usage_error(arguments->argv[0], "there is no backend '%s': cpu, webgpu or ref", name);
+    return name;
+}
+
 bool model_option(struct arguments *arguments, const char *option, struct carat_model_options *options)
 {
     if (strcmp(option, "--backend") == 0)
-        options->backend = option_text(arguments, option);
+        options->backend = option_backend(arguments, option);
     else if (strcmp(option, "--threads") == 0 || strcmp(option, "-t") == 0)
         options->n_threads = (int32_t)option_int(arguments, option, 1, 1024);
     else if (strcmp(option, "--exact") == 0)
@@ -348,6 +357,15 @@ struct carat_model *open_model(const char *name, struct carat_model_options *opt
     if (!ok)
         fprintf(stderr, "carat: %s\n", err.message);
     return model;
+}
+
+bool check_output(const char *output, const char *input, struct carat_error *err)
+{
+    struct stat first, second;
+    bool same = input != NULL && stat(output, &first) == 0 && stat(input, &second) == 0 && first.st_dev == second.st_dev &&
+                first.st_ino == second.st_ino;
+    return !same ||
+           fail(err, CARAT_BAD_ARGUMENT, "%s cannot be replaced by what is read from it; name another file to write", output);
 }
 
 const char *bytes_text(uint64_t n_bytes)

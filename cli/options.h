@@ -64,6 +64,9 @@ void hide_progress(void);
 // Opens the model with the progress bar, and adds the adapters of the command line. Prints the error and returns NULL on failure.
 struct carat_model *open_model(const char *name, struct carat_model_options *options);
 
+// Whether `output` may be written while `input` is read: not when they are the same file. NULL inputs never are.
+bool check_output(const char *output, const char *input, struct carat_error *err);
+
 // "1.2 GB" in a static buffer, of which there are four.
 const char *bytes_text(uint64_t n_bytes);
 

@@ -220,18 +220,12 @@ static bool convert_all(struct quantize *q, struct carat_error *err)
     return gguf_writer_finish(q->out, err);
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
 static bool quantize(struct quantize *q, int n_threads, struct carat_error *err)
 {
     if (!gguf_open_path(q->in_path, &q->in, err))
         return false;
-    if (is_same_file(gguf_file_source(q->in, 0)->name, q->out_path))
-        return fail(err, CARAT_BAD_ARGUMENT, "%s cannot be replaced by itself; name another file to write", q->out_path);
+    if (!check_output(q->out_path, gguf_file_source(q->in, 0)->name, err))
+        return false;
     q->out = gguf_writer_new(q->out_path, 0, err);
     q->pool = q->out != NULL ? threads_new(n_threads, err) : NULL;
     return q->pool != NULL && convert_all(q, err);

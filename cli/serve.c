@@ -87,6 +87,8 @@ int command_serve(int argc, char **argv)
 {
     struct server_options options = {.port = 8088, .api_key = getenv("CARAT_API_KEY")};
     parse(&options, argc, argv);
+    if (options.api_key != NULL && options.api_key[0] == '\0')
+        usage_error("serve", "the API key is empty: give --api-key one, or unset CARAT_API_KEY");
     if (options.app_folder == NULL && access(CARAT_APP_FOLDER, R_OK) == 0)
         options.app_folder = CARAT_APP_FOLDER;
     struct sigaction action = {.sa_handler = on_signal};

@@ -36,6 +36,7 @@ struct exchange {
     const char *method;
     const char *path;        // decoded, begins with '/'
     struct json_writer body; // POST
+    bool body_unwanted;      // dropped as it comes
     bool body_too_large;
     struct job *job; // a chat request under way
 };

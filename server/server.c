@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gguf/gguf.h"
 #include "internal.h"
 
 // --- who may ask
@@ -21,7 +23,7 @@
 static bool host_is(const char *header, const char *name)
 {
     size_t n = strlen(name);
-    return strncmp(header, name, n) == 0 && (header[n] == 0 || header[n] == ':');
+    return strncasecmp(header, name, n) == 0 && (header[n] == 0 || header[n] == ':');
 }
 
 static bool is_local_address(const char *host)
@@ -99,9 +101,21 @@ static enum MHD_Result preflight(struct exchange *exchange)
     return respond(exchange, MHD_HTTP_NO_CONTENT, MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT));
 }
 
+static bool is_api_path(const char *path)
+{
+    return starts_with(path, "/api/") || starts_with(path, "/v1/");
+}
+
+// Only a request that will be served may fill memory with its body.
+static bool body_is_wanted(const struct exchange *exchange)
+{
+    return is_api_path(exchange->path) && strcmp(exchange->method, "POST") == 0 && host_is_allowed(exchange) &&
+           origin_is_allowed(exchange) && key_is_right(exchange);
+}
+
 static enum MHD_Result route(struct exchange *exchange)
 {
-    bool is_api = starts_with(exchange->path, "/api/") || starts_with(exchange->path, "/v1/");
+    bool is_api = is_api_path(exchange->path);
     if (!host_is_allowed(exchange))
         return respond_error(exchange, MHD_HTTP_FORBIDDEN, "wrong_host", "this server answers to localhost only");
     if (is_api && !origin_is_allowed(exchange))
@@ -123,12 +137,17 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         exchange = calloc(1, sizeof *exchange);
         if (exchange == NULL)
             return MHD_NO;
-        *exchange = (struct exchange){.server = context, .connection = connection};
+        *exchange = (struct exchange){.server = context, .connection = connection, .method = method, .path = url};
+        exchange->body_unwanted = !body_is_wanted(exchange);
         *state = exchange;
         return MHD_YES;
     }
     if (*n_body > 0) {
-        // What is too large is read and dropped, so that the client sees the answer instead of a broken connection.
+        // What is unwanted or too large is read and dropped, so that the client sees the answer instead of a broken connection.
+        if (exchange->body_unwanted) {
+            *n_body = 0;
+            return MHD_YES;
+        }
         if (exchange->body.n_bytes + *n_body > SERVER_MAX_BODY_BYTES)
             exchange->body_too_large = true;
         else
@@ -230,6 +249,16 @@ static bool prepare(struct server *server, struct carat_error *err)
         if (server->app_folder == NULL)
             return fail(err, CARAT_NOT_FOUND, "the app's folder '%s' cannot be found: build it, or name it with --app",
                 options->app_folder);
+    }
+    for (int i = 0; i < options->n_folders; i++)
+        if (access(options->folders[i], R_OK | X_OK) != 0)
+            return fail(
+                err, CARAT_NOT_FOUND, "the folder of models '%s' cannot be read: %s", options->folders[i], strerror(errno));
+    if (options->model_name != NULL) { // loaded with the first request; whether it can be is said now
+        struct gguf_file *file;
+        if (!gguf_open_path(options->model_name, &file, err))
+            return false;
+        gguf_close(file);
     }
     if (options->tls && !load_certificate(options->host, &server->certificate, &server->key, err))
         return false;

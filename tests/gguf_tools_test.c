@@ -135,6 +135,15 @@ static void wrong_usage_and_bad_files_have_their_exit_codes(void **state)
     assert_int_equal(run("quantize a b Q9_9 2>/dev/null"), 2);
     assert_int_equal(run("quantize ./absent.gguf %s/x.gguf Q8_0 2>/dev/null", folder), 1);
     assert_int_equal(run("quantize '%s/tokenizer/small.gguf' %s/x.gguf Q2_K 2>&1", CARAT_FIXTURES, folder), 1);
+    // What is read is never written over.
+    assert_int_equal(run("synth e2b %s/same.gguf --vocab 1024 --layers 4 2>/dev/null", folder), 0);
+    assert_int_equal(run("quantize %s/same.gguf %s/./same.gguf Q8_0 2>/dev/null", folder, folder), 1);
+    assert_int_equal(run("dump logits %s/same.gguf --backend cpu --tokens 2,3 -o %s/same.gguf 2>/dev/null", folder, folder), 1);
+    assert_int_equal(run("inspect %s/same.gguf >/dev/null", folder), 0);
+    // A server that could not serve does not start.
+    assert_int_equal(run("serve ./absent.gguf --port 0 2>/dev/null"), 1);
+    assert_int_equal(run("serve --models /no/such/folder --port 0 2>/dev/null"), 1);
+    assert_int_equal(run("serve --backend abacus --port 0 2>/dev/null"), 2);
     assert_int_equal(run("synth e3b %s/x.gguf 2>/dev/null", folder), 2);
     assert_int_equal(run("synth e2b 2>/dev/null"), 2);
     assert_int_equal(run("synth e2b /no/such/folder/x.gguf --vocab 1024 --layers 4 2>/dev/null"), 1);

@@ -38,17 +38,21 @@ static bool sound_new(int64_t n_samples, int32_t rate, struct sound *out, struct
     return true;
 }
 
+bool sound_check_samples(const float *samples, int64_t n_samples, struct carat_error *err)
+{
+    for (int64_t i = 0; i < n_samples; i++)
+        if (!isfinite(samples[i]))
+            return fail(err, CARAT_BAD_NUMBER, "sample %lld of the sound is not a number or infinite: repair the recording",
+                (long long)i);
+    return true;
+}
+
 static bool check_finite(struct sound *sound, struct carat_error *err)
 {
-    for (int64_t i = 0; i < sound->n_samples; i++) {
-        if (!isfinite(sound->samples[i])) {
-            fail(err, CARAT_BAD_NUMBER, "sample %lld of the sound is not a number or infinite: repair the recording",
-                (long long)i);
-            sound_free(sound);
-            return false;
-        }
-    }
-    return true;
+    bool ok = sound_check_samples(sound->samples, sound->n_samples, err);
+    if (!ok)
+        sound_free(sound);
+    return ok;
 }
 
 static bool check_channels(int n_channels, struct carat_error *err)

@@ -29,6 +29,9 @@ struct sound {
     int32_t rate; // per second
 };
 
+// Whether all samples are finite; if not, the error says which is not.
+bool sound_check_samples(const float *samples, int64_t n_samples, struct carat_error *err);
+
 // From interleaved samples in memory: channels are averaged.
 bool sound_from_samples(
     const float *samples, int64_t n_frames, int n_channels, int32_t rate, struct sound *out, struct carat_error *err);

@@ -60,15 +60,18 @@ static bool take_rows(struct encoder *encoder, int32_t n_rows, struct carat_erro
 
 // --- images ---
 
-static void fill_image(struct image *image, const float *pixels)
+static bool fill_image(struct image *image, const float *pixels, struct carat_error *err)
 {
     size_t n = (size_t)image->width * (size_t)image->height;
     for (size_t i = 0; i < n; i++) {
         for (size_t channel = 0; channel < 3; channel++) {
+            if (!isfinite(pixels[channel * n + i]))
+                return fail(err, CARAT_BAD_NUMBER, "pixel %zu of the image is not a number or infinite", i);
             float level = roundf((pixels[channel * n + i] + 1.0f) * 127.5f);
             image->rgb[3 * i + channel] = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level);
         }
     }
+    return true;
 }
 
 struct encoder *encoder_new_image(
@@ -83,8 +86,8 @@ struct encoder *encoder_new_image(
         return NULL;
     bool ok = image_new(width, height, &encoder->image, err) && take_rows(encoder, height / CELL * (width / CELL), err);
     if (ok) {
-        fill_image(&encoder->image, pixels);
-        ok = vision_start(model->towers->vision, model->towers->ops, &encoder->image, &encoder->vision, err);
+        ok = fill_image(&encoder->image, pixels, err) &&
+             vision_start(model->towers->vision, model->towers->ops, &encoder->image, &encoder->vision, err);
     }
     if (ok)
         return encoder;
@@ -120,7 +123,8 @@ struct encoder *encoder_new_audio(struct carat_model *model, const float *sample
     encoder->samples = samples;
     encoder->n_samples = n_samples;
     int32_t n_rows = 0;
-    bool ok = towers_audio_pieces(model->towers, n_samples, &encoder->n_pieces, err);
+    bool ok =
+        sound_check_samples(samples, n_samples, err) && towers_audio_pieces(model->towers, n_samples, &encoder->n_pieces, err);
     for (int32_t piece = 0; ok && piece < encoder->n_pieces; piece++)
         n_rows += towers_piece_tokens(model->towers, n_samples, piece);
     if (ok && take_rows(encoder, n_rows, err))

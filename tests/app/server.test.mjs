@@ -144,6 +144,17 @@ describe('who may ask', () => {
         await server.stop();
     });
 
+    test('the body of a request without the key is not kept', async () => {
+        const server = await serve('--models', models, '--api-key', 'secret');
+        const rss = () => Number(/VmRSS:\s+(\d+)/.exec(fs.readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
+        const before = rss();
+        const answer = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body: 'x'.repeat(48 << 20) });
+        assert.equal(answer.status, 401);
+        if (fs.existsSync('/proc'))
+            assert.ok(rss() - before < 16 << 10, `${rss() - before} KiB more`);
+        await server.stop();
+    });
+
     test('HTTPS works with the certificate made on first use, which is kept', async () => {
         const data = fs.mkdtempSync(path.join(os.tmpdir(), 'carat-tls-'));
         process.env.XDG_DATA_HOME = data;

@@ -23,7 +23,10 @@ test('Node prints the table of the native benchmark: same columns, tests, model 
     const [ours, theirs] = [tableOf(inNode()), tableOf(native())];
     assert.deepEqual(trimmed(ours[0]), ['model', 'size', 'params', 'backend', 'adapter', 'test', 't/s', 'dispatches', 'memory']);
     assert.deepEqual(trimmed(ours[0]), trimmed(theirs[0]));
-    assert.deepEqual(ours.slice(2).map((row) => row[5].trim()), ['pp24', 'tg6', 'pp24 @ d8', 'tg6 @ d8']);
+    assert.deepEqual(
+        ours.slice(2).map((row) => row[5].trim()),
+        ['pp24', 'tg6', 'pp24 @ d8', 'tg6 @ d8'],
+    );
     const [adapter, rate] = [4, 6]; // differ by right
     const same = (row) => row.filter((_, i) => i !== adapter && i !== rate);
     assert.deepEqual(ours.slice(2).map(same), theirs.slice(2).map(same));
@@ -31,7 +34,11 @@ test('Node prints the table of the native benchmark: same columns, tests, model 
 });
 
 test('Node prints the objects of the native benchmark', () => {
-    const objects = (text) => text.trim().split('\n').map((line) => JSON.parse(line));
+    const objects = (text) =>
+        text
+            .trim()
+            .split('\n')
+            .map((line) => JSON.parse(line));
     const [ours, theirs] = [objects(inNode('--json')), objects(native('--json'))];
     const fixed = ({ adapter: _a, tokens_per_second: _t, deviation: _d, median: _m, ...rest }) => rest;
     assert.deepEqual(ours.map(Object.keys), theirs.map(Object.keys));

@@ -245,3 +245,13 @@ test('decodeWav gives mono samples at 16 kHz', () =>
         assert.ok(Math.abs(samples[700] - 7000 / 32768) < 1e-6);
         assert.throws(() => model.decodeWav(new Uint8Array(10)), { code: 'bad_file' });
     }));
+
+test('pixels that do not fill their image, and numbers that are none, are refused', () =>
+    withModel('tiny-mm.single-Q4_K_M', async (model) => {
+        await assert.rejects(model.encodeImage(new Float32Array(3), 48, 48), { code: 'bad_argument' });
+        await assert.rejects(model.encodeImage(new Float32Array(3 * 48 * 48).fill(NaN), 48, 48), (e) =>
+            /pixel 0/.test(e.message),
+        );
+        await assert.rejects(model.encodeAudio(new Float32Array(16000).fill(NaN)), (e) => /sample 0/.test(e.message));
+        assert.ok((await model.encodeImage(new Float32Array(3 * 48 * 48), 48, 48)).length > 0);
+    }));

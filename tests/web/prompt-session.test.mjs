@@ -45,7 +45,10 @@ test('a saved session goes on in another load of the model as if it had never st
     });
     await withModel('tiny-31b.Q4_K_M', async (carat) => {
         const count = counted(carat);
-        await assert.rejects(carat.session({ state }), (error) => error.name === 'ModelFileError' || error.name === 'ArgumentError');
+        await assert.rejects(
+            carat.session({ state }),
+            (error) => error.name === 'ModelFileError' || error.name === 'ArgumentError',
+        );
         assert.equal(count.sessions, 0);
     });
 });
@@ -71,5 +74,63 @@ test('a session whose signal aborts while it is made or cloned leaves nothing in
         assert.equal(count.sessions, 2);
         living.abort();
         await session.destroy(); // waits its turn behind the other
+        assert.equal(count.sessions, 0);
+    }));
+
+test('an answer that nobody reads, or that is aborted, does not keep the next waiting', () =>
+    withModel('tiny-e2b.Q8_0', async (carat) => {
+        const session = await carat.session(greedy);
+        session.promptStreaming('Hi', { maxTokens: 20 }); // not read
+        const abort = new AbortController();
+        const reader = session.promptStreaming('Hi', { maxTokens: 400, signal: abort.signal }).getReader();
+        abort.abort();
+        assert.ok((await session.prompt('And?', { maxTokens: 3 })).length >= 0);
+        await assert.rejects(
+            (async () => {
+                while (!(await reader.read()).done);
+            })(),
+            { name: 'AbortError' },
+        );
+        const whole = await session.prompt('Hi', { maxTokens: 6 });
+        const again = await carat.session(greedy);
+        await again.prompt('Hi', { maxTokens: 20 });
+        await again.prompt('And?', { maxTokens: 3 });
+        let text = '';
+        for await (const piece of again.promptStreaming('Hi', { maxTokens: 6 })) text += piece;
+        assert.equal(text, whole); // what was aborted left nothing behind
+        await session.promptStreaming('Hi', { maxTokens: 400 }).cancel();
+        await session.prompt('And?', { maxTokens: 1 });
+    }));
+
+test('destroy() ends the answer under way', () =>
+    withModel('tiny-e2b.Q8_0', async (carat) => {
+        const session = await carat.session({ sampling: { temperature: 0, ignore_eos: true } });
+        const answer = session.prompt('Hi', { maxTokens: 1500 });
+        const ended = assert.rejects(answer, { name: 'AbortError' });
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        await session.destroy();
+        await ended;
+        await assert.rejects(session.prompt('x'), { code: 'closed' });
+    }));
+
+test('a prefix may come in parts, and a session that cannot begin leaves nothing behind', () =>
+    withModel('tiny-e2b.Q8_0', async (carat) => {
+        const session = await carat.session(greedy);
+        const prefix = [
+            { type: 'text', value: 'Hel' },
+            { type: 'text', value: 'lo' },
+        ];
+        await session.prompt(
+            [
+                { role: 'user', content: 'x' },
+                { role: 'assistant', prefix: true, content: prefix },
+            ],
+            { maxTokens: 3 },
+        );
+        assert.match((await session.save()).messages.at(-1).content, /^Hello/);
+        const count = counted(carat);
+        await assert.rejects(carat.session({ initialPrompts: [{ role: 'user', content: [{ type: 'smell', value: 1 }] }] }), {
+            code: 'bad_argument',
+        });
         assert.equal(count.sessions, 0);
     }));

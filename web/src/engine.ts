@@ -254,6 +254,11 @@ export class Engine {
         onStep: (done: number, total: number) => void,
         signal?: AbortSignal,
     ): Promise<Float32Array> {
+        if ('pixels' in input && input.pixels.length !== 3 * input.height * input.width)
+            throw makeError(
+                'bad_argument',
+                `an image of ${input.width} x ${input.height} has ${3 * input.height * input.width} values, not ${input.pixels.length}`,
+            );
         await this.loadTower('pixels' in input ? 'vision' : 'audio', undefined, signal);
         throwIfAborted(signal);
         const { wasm } = this,

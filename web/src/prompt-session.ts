@@ -46,7 +46,7 @@ export class PromptSession extends EventTarget {
     cachedUsage = 0; // of the last prompt, those that did not have to be computed
     readonly contextWindow: number;
     private readonly messages: ChatMessage[];
-    private destroyed = false;
+    private readonly life = new AbortController(); // ends with the session
     private queue: Promise<unknown> = Promise.resolve();
 
     private constructor(
@@ -73,11 +73,11 @@ export class PromptSession extends EventTarget {
         throwIfAborted(signal);
         if (state !== undefined && initialPrompts.length > 0)
             throw makeError('bad_argument', 'a session goes on from a state or begins with initialPrompts, not both');
+        const messages = state === undefined ? initialPrompts.map(toMessage) : structuredClone(state.messages);
         const made = await carat.newEngineSession(options.contextSize);
         await orFree(carat, made.session, signal, async () => {
             if (state !== undefined) await carat.link.call('session.restore', { session: made.session, bytes: state.cache });
         });
-        const messages = state === undefined ? initialPrompts.map(toMessage) : structuredClone(state.messages);
         const session = new PromptSession(carat, options, made.session, made.context, messages);
         session.contextUsage = state?.contextUsage ?? 0;
         return session;
@@ -90,17 +90,17 @@ export class PromptSession extends EventTarget {
         return text;
     }
 
-    // The answer in pieces, as they are generated.
+    // The answer in pieces, as they are generated, whether somebody reads or not: nobody behind it in the queue waits for a reader.
     promptStreaming(input: PromptInput, options: PromptOptions = {}): ReadableStream<string> {
-        const pieces = this.answer(input, options);
+        const cancelled = new AbortController();
+        const pieces = this.answer(input, { ...options, signal: anyOf(options.signal, cancelled.signal) });
         return new ReadableStream<string>({
-            async pull(controller) {
-                const { done, value } = await pieces.next();
-                if (done) controller.close();
-                else controller.enqueue(value);
+            async start(controller) {
+                for await (const piece of pieces) if (!cancelled.signal.aborted) controller.enqueue(piece);
+                if (!cancelled.signal.aborted) controller.close();
             },
-            async cancel() {
-                await pieces.return(undefined);
+            cancel(reason) {
+                cancelled.abort(reason);
             },
         });
     }
@@ -141,28 +141,27 @@ export class PromptSession extends EventTarget {
         const overhead = 5; // <|turn>, the role, a newline, <turn|>, a newline
         let n = 0;
         for (const message of toMessages(input)) {
-            const text =
-                typeof message.content === 'string'
-                    ? message.content
-                    : (message.content ?? []).map((p) => (p.type === 'text' ? p.text : '')).join('');
-            n += overhead + (await this.carat.tokenize(text)).length;
+            n += overhead + (await this.carat.tokenize(textOf(message))).length;
         }
         return n;
     }
 
+    // Ends what is under way, which then rejects as cancelled.
     async destroy(): Promise<void> {
-        if (this.destroyed) return;
-        this.destroyed = true;
+        if (this.life.signal.aborted) return;
+        this.life.abort();
+        await this.queue;
         await free(this.carat, this.session);
     }
 
     private check(): void {
-        if (this.destroyed) throw makeError('closed', 'the session was destroyed');
+        if (this.life.signal.aborted) throw makeError('closed', 'the session was destroyed');
     }
 
     // One answer after the other. What was asked and answered is remembered unless the call failed or was aborted.
     private async *answer(input: PromptInput, options: PromptOptions): AsyncGenerator<string> {
         this.check();
+        throwIfAborted(options.signal);
         const before = this.queue;
         let release: () => void = () => undefined;
         this.queue = new Promise<void>((resolve) => {
@@ -175,7 +174,8 @@ export class PromptSession extends EventTarget {
             const last = Array.isArray(input) ? input[input.length - 1] : undefined;
             const prefix = last?.role === 'assistant' && last.prefix === true;
             let text = '';
-            for await (const event of await this.events([...this.messages, ...asked], prefix, options)) {
+            const signal = anyOf(options.signal, this.life.signal);
+            for await (const event of await this.events([...this.messages, ...asked], prefix, { ...options, signal })) {
                 if (event.kind === 'content') {
                     text += event.text;
                     yield event.text;
@@ -196,7 +196,7 @@ export class PromptSession extends EventTarget {
     ): void {
         if (event.reason === 'cancelled')
             throw makeError('cancelled', 'the call was cancelled', { cause: options.signal?.reason });
-        if (prefix) text = String(asked.pop()!.content) + text;
+        if (prefix) text = textOf(asked.pop()!) + text;
         this.messages.push(...asked, { role: 'assistant', content: text });
         this.contextUsage = event.promptTokens + event.generatedTokens;
         this.cachedUsage = event.cachedTokens;
@@ -233,6 +233,16 @@ async function orFree(carat: Carat, session: number, signal: AbortSignal | undef
         await free(carat, session);
         throw error;
     }
+}
+
+// Aborted with the first of these.
+function anyOf(...signals: (AbortSignal | undefined)[]): AbortSignal {
+    return AbortSignal.any(signals.filter((signal) => signal !== undefined));
+}
+
+function textOf(message: ChatMessage): string {
+    if (typeof message.content === 'string') return message.content;
+    return (message.content ?? []).map((part) => (part.type === 'text' ? part.text : '')).join('');
 }
 
 function toMessages(input: PromptInput): ChatMessage[] {
