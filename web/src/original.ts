@@ -194,7 +194,8 @@ export class Model {
     saveKvState(): Promise<Uint8Array> {
         return this.stepper.save();
     }
-    // Takes what saveKvState gave, here or in the original. A state that does not fit is refused and changes nothing.
+    // Takes what saveKvState gave, here or in the original. A state whose head does not fit is refused and changes nothing; one with
+    // damaged keys or values leaves the session empty.
     restoreKvState(bytes: Uint8Array): Promise<void> {
         return this.stepper.restore(bytes);
     }
