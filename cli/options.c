@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/model.h"
 
 struct arguments arguments_begin(int argc, char **argv)
 {
@@ -140,9 +141,10 @@ static enum carat_compat parse_compat(struct arguments *arguments, const char *o
 
 static const char *option_backend(struct arguments *arguments, const char *option)
 {
+    struct carat_error err;
     const char *name = option_text(arguments, option);
-    if (strcmp(name, "cpu") != 0 && strcmp(name, "webgpu") != 0 && strcmp(name, "ref") != 0 && strcmp(name, "auto") != 0)
-        usage_error(arguments->argv[0], "there is no backend '%s': cpu, webgpu or ref", name);
+    if (!model_check_backend(name, &err))
+        usage_error(arguments->argv[0], "%s", err.message);
     return name;
 }
 

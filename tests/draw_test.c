@@ -32,11 +32,7 @@ static void a_logit_that_is_no_number_is_never_chosen(void **state)
 static void running_ahead_changes_neither_tokens_nor_the_sampler(void **state)
 {
     (void)state;
-    struct carat_model *model = open_model("micro-e2b.F32.gguf", "ref");
-    check_sampling(model);
-    check_stop(model);
-    check_fall_back(model);
-    carat_model_free(model);
+    check_running_ahead("ref");
 }
 
 int main(void)

@@ -1,34 +1,11 @@
 // engine_test.c: sessions and generation through the public API, judged by the golden greedy continuations.
 
-#include "golden.h"
+#include "model_rig.h"
 
 #include "base/json.h"
-#include "carat.h"
 #include "engine/reuse.h"
 #include "engine/stop.h"
 #include "text/tokenizer.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLOW_BUILD // the scalar reference takes minutes here; builds without sanitizers test it
-#endif
-#endif
-
-#ifdef SLOW_BUILD
-static const char *const backends[] = {"cpu"};
-#else
-static const char *const backends[] = {"ref", "cpu"};
-#endif
-enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
-
-static struct carat_model *open_model(const char *name, const char *backend)
-{
-    struct carat_error err = {0};
-    struct carat_model_options options = {.backend = backend, .n_threads = 2};
-    struct carat_model *model = NULL;
-    require(carat_model_open(fixture("models", name), &options, &model, &err), err);
-    return model;
-}
 
 static struct carat_session *new_session(struct carat_model *model, int32_t context, int32_t batch)
 {
@@ -106,8 +83,8 @@ static void every_model_continues_as_the_reference_does(void **state)
     };
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
         struct prompt prompt = golden_prompt(files[f][0]);
-        for (int b = 0; b < N_BACKENDS; b++) {
-            struct carat_model *model = open_model(files[f][1], backends[b]);
+        for (int b = 0; b < n_backends(); b++) {
+            struct carat_model *model = open_model(files[f][1], host_backends[b]);
             struct carat_session *session = new_session(model, 128, 7); // chunks of odd size
             struct carat_generate_options options = greedy((int32_t)prompt.n_greedy);
             struct carat_error err = {0};
@@ -409,7 +386,7 @@ static void media_that_cannot_be_are_refused_before_they_are_read(void **state)
     struct carat_model *model = open_model("tiny-mm.single-Q4_K_M.gguf", "cpu");
     struct carat_session *session = new_session(model, 512, 64);
     static const uint8_t rgb[64 * 64 * 3];
-    static const float samples[1600];
+    static const float samples[1600], odd_samples[1600] = {[40] = NAN};
     const struct {
         struct carat_media media;
         const char *says;
@@ -421,6 +398,7 @@ static void media_that_cannot_be_are_refused_before_they_are_read(void **state)
         {{.kind = CARAT_IMAGE, .rgb = rgb, .width = 64, .height = 64, .image_tokens = 71}, "71"},
         {{.kind = CARAT_AUDIO, .n_samples = 1600}, "samples"},
         {{.kind = CARAT_AUDIO, .samples = samples, .n_samples = -1}, "n_samples"},
+        {{.kind = CARAT_AUDIO, .samples = odd_samples, .n_samples = 1600}, "sample 40"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct carat_error err = {0};

@@ -4,9 +4,8 @@
 #ifndef CARAT_TESTS_RUN_AHEAD_RIG_H
 #define CARAT_TESTS_RUN_AHEAD_RIG_H
 
-#include "golden.h"
+#include "model_rig.h"
 
-#include "carat.h"
 #include "engine/session.h"
 
 enum { MAX_TOKENS = 10, MAX_STATE = 1024 };
@@ -21,15 +20,6 @@ struct run {
         size_t n_bytes;
     } states[MAX_TOKENS];
 };
-
-GOLDEN_HELPER struct carat_model *open_model(const char *name, const char *backend)
-{
-    struct carat_error err = {0};
-    struct carat_model_options options = {.backend = backend, .n_threads = 2};
-    struct carat_model *model = NULL;
-    require(carat_model_open(fixture("models", name), &options, &model, &err), err);
-    return model;
-}
 
 GOLDEN_HELPER struct carat_session *session_with(struct carat_model *model, int32_t run_ahead)
 {
@@ -176,6 +166,15 @@ GOLDEN_HELPER void check_fall_back(struct carat_model *model)
         free(run);
         carat_session_free(session);
     }
+}
+
+GOLDEN_HELPER void check_running_ahead(const char *backend)
+{
+    struct carat_model *model = open_model("micro-e2b.F32.gguf", backend);
+    check_sampling(model);
+    check_stop(model);
+    check_fall_back(model);
+    carat_model_free(model);
 }
 
 #endif

@@ -3,20 +3,10 @@
 #ifndef CARAT_TESTS_STATE_RIG_H
 #define CARAT_TESTS_STATE_RIG_H
 
-#include "golden.h"
+#include "model_rig.h"
 
 #include "base/number.h"
-#include "carat.h"
 #include "engine/snapshot.h"
-
-GOLDEN_HELPER struct carat_model *open_model(const char *name, const char *backend)
-{
-    struct carat_error err = {0};
-    struct carat_model_options options = {.backend = backend, .n_threads = 2};
-    struct carat_model *model = NULL;
-    require(carat_model_open(fixture("models", name), &options, &model, &err), err);
-    return model;
-}
 
 GOLDEN_HELPER struct carat_session *new_session(struct carat_model *model, int32_t context, int32_t batch, bool kv_f32)
 {

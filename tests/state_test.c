@@ -2,19 +2,6 @@
 
 #include "state_rig.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLOW_BUILD // the scalar reference takes minutes here; builds without sanitizers test it
-#endif
-#endif
-
-#ifdef SLOW_BUILD
-static const char *const backends[] = {"cpu"};
-#else
-static const char *const backends[] = {"ref", "cpu"};
-#endif
-enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
-
 // Shared keys and values, values that are keys, experts.
 static const char *const models[] = {"micro-e2b.F32.gguf", "micro-31b.F16.gguf", "micro-26b.BF16.gguf"};
 enum { N_MODELS = sizeof models / sizeof models[0] };
@@ -27,8 +14,8 @@ static void a_restored_session_goes_on_bit_by_bit(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
-        for (int b = 0; b < N_BACKENDS; b++) {
-            struct carat_model *model = open_model(models[m], backends[b]);
+        for (int b = 0; b < n_backends(); b++) {
+            struct carat_model *model = open_model(models[m], host_backends[b]);
             for (int how = 0; how < 8; how++)
                 check_round_trip(model, forms[how & 1], (how & 2) != 0, CONTEXT, BATCH, (how & 4) != 0 ? WRAPPED : 37);
             carat_model_free(model);
@@ -40,8 +27,8 @@ static void a_copy_goes_on_by_itself(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
-        for (int b = 0; b < N_BACKENDS; b++) {
-            struct carat_model *model = open_model(models[m], backends[b]);
+        for (int b = 0; b < n_backends(); b++) {
+            struct carat_model *model = open_model(models[m], host_backends[b]);
             check_copy(model, b == 1, WRAPPED);
             check_copy(model, b == 0, 20);
             carat_model_free(model);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "engine/session.h"
+#include "media/sound.h"
 
 static const char *kind_name(const struct carat_media *media)
 {
@@ -30,7 +31,7 @@ static bool check_medium(const struct carat_media *media, struct carat_error *er
             media->width, media->height, IMAGE_MAX_PIXELS / 1000000);
     if (media->kind == CARAT_AUDIO && (media->n_samples < 0 || (media->samples == NULL && media->n_samples > 0)))
         return fail(err, CARAT_BAD_ARGUMENT, "a sound has no samples: samples is NULL or n_samples negative");
-    return true;
+    return media->kind != CARAT_AUDIO || sound_check_samples(media->samples, media->n_samples, err);
 }
 
 bool session_count_soft(struct carat_session *session, const struct carat_media *media, int32_t *n_pieces,

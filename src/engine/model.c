@@ -39,9 +39,17 @@ static struct ops *new_cpu(const struct carat_model_options *options, struct car
     return cpu_ops_new(&cpu, err);
 }
 
+bool model_check_backend(const char *name, struct carat_error *err)
+{
+    return name == NULL || strcmp(name, "webgpu") == 0 || strcmp(name, "cpu") == 0 || strcmp(name, "ref") == 0 ||
+           fail(err, CARAT_BAD_ARGUMENT, "there is no backend '%s': use cpu, webgpu or ref", name);
+}
+
 struct ops *model_new_ops(const struct carat_model_options *options, struct carat_error *err)
 {
     const char *name = options->backend;
+    if (!model_check_backend(name, err))
+        return NULL;
     if (name == NULL) {
         struct ops *ops = new_webgpu(options, true, NULL);
         return ops != NULL ? ops : new_cpu(options, err);
@@ -50,10 +58,7 @@ struct ops *model_new_ops(const struct carat_model_options *options, struct cara
         return new_webgpu(options, false, err);
     if (strcmp(name, "cpu") == 0)
         return new_cpu(options, err);
-    if (strcmp(name, "ref") == 0)
-        return ref_ops_new(err);
-    fail(err, CARAT_BAD_ARGUMENT, "there is no backend '%s': use cpu, webgpu or ref", name);
-    return NULL;
+    return ref_ops_new(err);
 }
 
 // --- what the files say about themselves

@@ -39,6 +39,9 @@ struct carat_model {
 bool model_begin(struct gguf_file *file, struct gguf_file *projector, const struct carat_model_options *options,
     struct carat_model **model, struct carat_error *err);
 
+// Whether there is a backend of that name, in this build or another; NULL, which lets the model choose, is one.
+bool model_check_backend(const char *name, struct carat_error *err);
+
 // The backend that the options ask for; NULL: none of them works.
 struct ops *model_new_ops(const struct carat_model_options *options, struct carat_error *err);
 

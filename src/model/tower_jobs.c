@@ -189,10 +189,6 @@ struct tower_job *towers_begin_audio(
         return NULL;
     int64_t first = towers->audio->encoder_free ? 0 : (int64_t)piece * SOUND_PIECE_SAMPLES;
     int64_t n = towers->audio->encoder_free ? n_samples : sound_piece_samples(n_samples, piece);
-    if (!sound_check_samples(samples + first, n, err)) {
-        towers_end(job);
-        return NULL;
-    }
     hash_bytes(job->key, &(int32_t){TOWER_AUDIO}, sizeof(int32_t));
     if (n > 0)
         hash_bytes(job->key, samples + first, (size_t)n * sizeof(float));

@@ -1,5 +1,5 @@
-// argmax: the largest of n numbers, the lowest index among equals; index -2 as soon as one is NaN or +infinity. FIRST: each workgroup reduces one stretch of logits to a pair;
-// otherwise one workgroup reduces the pairs to the index.
+// argmax: the largest of n numbers, the lowest index among equals; index -2 as soon as one is NaN or +infinity. FIRST: each
+// workgroup reduces one stretch of logits to a pair; otherwise one workgroup reduces the pairs to the index.
 struct Params {
     first: u32, // element of logits
     n: u32,

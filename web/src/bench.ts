@@ -38,7 +38,11 @@ export async function* bench(carat: Carat, options: BenchOptions = {}): AsyncGen
     for (const test of tests) if (test.prompt + test.generate > 0) yield await measure(carat, test, options);
 }
 
-async function measure(carat: Carat, test: Test, { repetitions = 5, noPrefillSkip = false, signal }: BenchOptions): Promise<BenchRow> {
+async function measure(
+    carat: Carat,
+    test: Test,
+    { repetitions = 5, noPrefillSkip = false, signal }: BenchOptions,
+): Promise<BenchRow> {
     const { link, info } = carat;
     // A generation test begins after depth + 1 positions.
     const ids = idsFor(test.depth + Math.max(test.prompt, 1), info.vocabulary);
@@ -98,23 +102,34 @@ function summarize(rates: number[]): { mean: number; deviation: number; median: 
 // --- the table ------------------------------------------------------------------------------------------------------------------
 
 const maxAdapter = 48;
-const columns: { name: string; width: number; isNumber?: boolean }[] = [
+interface Column {
+    name: string;
+    width: number;
+    isNumber?: boolean;
+}
+
+// The same for every test of a model.
+const factColumns: Column[] = [
     { name: 'model', width: 30 },
     { name: 'size', width: 9, isNumber: true },
     { name: 'params', width: 8, isNumber: true },
     { name: 'backend', width: 7 },
     { name: 'adapter', width: 7 },
+];
+const resultColumns: Column[] = [
     { name: 'test', width: 14, isNumber: true },
     { name: 't/s', width: 16, isNumber: true },
     { name: 'dispatches', width: 10, isNumber: true },
     { name: 'memory', width: 9, isNumber: true },
 ];
 
-export const benchColumns: readonly string[] = columns.map((column) => column.name);
+const columns = [...factColumns, ...resultColumns];
 
-export const nBenchFacts = 5;
+const namesOf = (some: Column[]): readonly string[] => some.map((column) => column.name);
+export const benchFactNames = namesOf(factColumns);
+export const benchResultNames = namesOf(resultColumns);
 
-// What stands in the first columns, the same for every test of a model,
+// What stands in the columns of the facts,
 export function benchFacts(info: ModelInfo): string[] {
     return [
         `${info.name.slice(0, 20)} ${info.quantization}`,
@@ -125,7 +140,7 @@ export function benchFacts(info: ModelInfo): string[] {
     ];
 }
 
-// and in the others.
+// and of the results.
 export function benchResults(row: BenchRow): string[] {
     return [
         row.test,
@@ -137,7 +152,7 @@ export function benchResults(row: BenchRow): string[] {
 
 // Two lines: names and dashes.
 export function benchHead(info: ModelInfo): string {
-    const names = lineOf(info, benchColumns);
+    const names = lineOf(info, namesOf(columns));
     const dashes = columns.map((c) => '-'.repeat(widthOf(info, c) - (c.isNumber ? 1 : 0)) + (c.isNumber ? ':' : ''));
     return `${names}\n${lineOf(info, dashes)}`;
 }

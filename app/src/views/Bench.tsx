@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { Fragment } from 'preact';
-import { bench, benchColumns, benchFacts, benchHead, benchLine, benchResults, nBenchFacts, type BenchRow } from 'carat-web/bench';
+import { bench, benchFactNames, benchFacts, benchHead, benchLine, benchResultNames, benchResults, type BenchRow } from 'carat-web/bench';
 import { answering } from '../answer';
 import { copyText } from '../clipboard';
 import { currentModel, measuring, modelInfo } from '../engine';
@@ -10,7 +10,6 @@ import { currentModel, measuring, modelInfo } from '../engine';
 const rows = signal<BenchRow[]>([]);
 const running = signal<AbortController | undefined>(undefined);
 const problem = signal<string | undefined>(undefined);
-const resultColumns = benchColumns.slice(nBenchFacts);
 const tests = { prompts: [128, 512], generations: [64], repetitions: 3 };
 
 async function run(): Promise<void> {
@@ -43,7 +42,7 @@ export function Bench() {
             <h1 id="bench-title">Benchmark</h1>
             <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg): tokens per second (t/s), three times each after one run that warms up. The result stays here unless you copy it.</p>
             {info === undefined ? <p>Load a model first.</p>
-                : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchColumns[i]}><dt>{benchColumns[i]}</dt><dd>{fact}</dd></Fragment>)}</dl>}
+                : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchFactNames[i]}><dt>{benchFactNames[i]}</dt><dd>{fact}</dd></Fragment>)}</dl>}
             <div class="actions">
                 {running.value === undefined ? <button type="button" class="primary" disabled={info === undefined || answering.value !== undefined} onClick={() => void run()}>Measure</button>
                     : <button type="button" onClick={() => running.value?.abort()}>Stop</button>}
@@ -52,10 +51,10 @@ export function Bench() {
             {problem.value !== undefined && <p class="error" role="alert">{problem.value}</p>}
             <div class="wide" role="region" aria-label="Results" tabIndex={0}>
                 <table aria-busy={running.value !== undefined}>
-                    <thead><tr>{resultColumns.map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
+                    <thead><tr>{benchResultNames.map((name) => <th scope="col" key={name}>{name}</th>)}</tr></thead>
                     <tbody>
-                        {info !== undefined && rows.value.map((row) => <tr key={row.test}>{benchResults(row).map((cell, i) => <td key={resultColumns[i]}>{cell}</td>)}</tr>)}
-                        {rows.value.length === 0 && <tr><td colSpan={resultColumns.length} class="hint">{running.value === undefined ? 'Nothing measured yet.' : 'Measuring …'}</td></tr>}
+                        {info !== undefined && rows.value.map((row) => <tr key={row.test}>{benchResults(row).map((cell, i) => <td key={benchResultNames[i]}>{cell}</td>)}</tr>)}
+                        {rows.value.length === 0 && <tr><td colSpan={benchResultNames.length} class="hint">{running.value === undefined ? 'Nothing measured yet.' : 'Measuring …'}</td></tr>}
                     </tbody>
                 </table>
             </div>
