@@ -165,12 +165,12 @@ static bool analyse(struct dump *dump, struct carat_error *err)
 {
     enum mel_rule rules[] = {MEL_RULE_REFERENCE, MEL_RULE_LLAMA_CPP, MEL_RULE_OLLAMA}, rule = rules[compat_of(dump)];
     int64_t n_samples = dump->media.n_samples;
-    int32_t n_pieces = sound_piece_count(n_samples);
+    int32_t n_pieces = sound_piece_count(rule, n_samples);
     for (int32_t i = 0; i < n_pieces; i++)
         dump->n_frames += mel_frame_count_by(rule, sound_piece_samples(n_samples, i));
     if (dump->n_frames == 0)
-        return fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: 161 are needed",
-            (long long)n_samples);
+        return fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: %lld are needed",
+            (long long)n_samples, (long long)mel_least_samples(rule));
     dump->mel = malloc((size_t)dump->n_frames * MEL_BANDS * sizeof(float));
     if (dump->mel == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory for the features");

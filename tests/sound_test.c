@@ -199,7 +199,7 @@ static void long_sounds_are_cut_into_pieces_of_30_s(void **state)
     static const int64_t cases[][3] = {// samples, pieces, samples of the last piece
         {1, 0, 0}, {160, 0, 0}, {161, 1, 161}, {480000, 1, 480000}, {480160, 1, 480000}, {480161, 2, 161}, {2880000, 6, 480000}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_int_equal(sound_piece_count(cases[i][0]), cases[i][1]);
+        assert_int_equal(sound_piece_count(MEL_RULE_REFERENCE, cases[i][0]), cases[i][1]);
         if (cases[i][1] > 0)
             assert_int_equal(sound_piece_samples(cases[i][0], (int32_t)cases[i][1] - 1), cases[i][2]);
     }

@@ -51,8 +51,8 @@ static bool add_segment(
     return true;
 }
 
-// Puts the soft tokens of medium k in the place of its placeholder. Sentinels stand around every piece; those at the outer ends
-// may be in the prompt already.
+// Puts the soft tokens of medium k in the place of its placeholder. Sentinels stand around every piece (in llama.cpp around all
+// of them together); those at the outer ends may be in the prompt already.
 static bool widen_one(struct carat_session *session, int32_t k, bool begun, bool ended, struct carat_error *err)
 {
     const struct tokenizer *tok = session->model->tok;
@@ -62,8 +62,9 @@ static bool widen_one(struct carat_session *session, int32_t k, bool begun, bool
     if (!session_count_soft(session, &session->media[k], &n_pieces, n_soft, MAX_PIECES, err))
         return false;
     struct token_list *prompt = &session->prompt;
+    bool apart = session->model->compat != CARAT_COMPAT_LLAMA_CPP;
     for (int32_t piece = 0; piece < n_pieces; piece++) {
-        if ((piece > 0 || !begun) && !token_list_push(prompt, markers.begin, err))
+        if ((piece > 0 ? apart : !begun) && !token_list_push(prompt, markers.begin, err))
             return false;
         if (!add_segment(session, (int32_t)prompt->n, n_soft[piece], k, piece, err))
             return false;
@@ -71,7 +72,7 @@ static bool widen_one(struct carat_session *session, int32_t k, bool begun, bool
             if (!token_list_push(prompt, markers.placeholder, err))
                 return false;
         }
-        if ((piece + 1 < n_pieces || !ended) && !token_list_push(prompt, markers.end, err))
+        if ((piece + 1 < n_pieces ? apart : !ended) && !token_list_push(prompt, markers.end, err))
             return false;
     }
     return true;

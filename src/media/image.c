@@ -115,20 +115,21 @@ static void fill_budget(int32_t width, int32_t height, int32_t n_tokens, int32_t
     *target_height = cells_y * IMAGE_CELL;
 }
 
-// llama.cpp: each side to the nearest cell, then scaled into 70 .. 1120 tokens.
+// llama.cpp: each side to the nearest cell, then scaled into 70 .. 1120 tokens. In f32 as there: a side that falls on a whole
+// number of cells would otherwise get one more or less.
 static void near_own_size(int32_t width, int32_t height, int32_t *target_width, int32_t *target_height)
 {
-    const double cell = IMAGE_CELL, least = 70.0 * cell * cell, most = 1120.0 * cell * cell;
-    double w = fmax(cell, round(width / cell) * cell), h = fmax(cell, round(height / cell) * cell);
-    double area = (double)width * (double)height;
+    const float cell = IMAGE_CELL, least = 70 * cell * cell, most = 1120 * cell * cell;
+    float x = (float)width, y = (float)height, area = (float)((int64_t)width * height);
+    float w = fmaxf(cell, roundf(x / cell) * cell), h = fmaxf(cell, roundf(y / cell) * cell);
     if (w * h > most) {
-        double beta = sqrt(area / most);
-        w = fmax(cell, floor(width / beta / cell) * cell);
-        h = fmax(cell, floor(height / beta / cell) * cell);
+        float beta = sqrtf(area / most);
+        w = fmaxf(cell, floorf(x / beta / cell) * cell);
+        h = fmaxf(cell, floorf(y / beta / cell) * cell);
     } else if (w * h < least) {
-        double beta = sqrt(least / area);
-        w = ceil(width * beta / cell) * cell;
-        h = ceil(height * beta / cell) * cell;
+        float beta = sqrtf(least / area);
+        w = ceilf(x * beta / cell) * cell;
+        h = ceilf(y * beta / cell) * cell;
     }
     *target_width = (int32_t)w;
     *target_height = (int32_t)h;
@@ -160,11 +161,11 @@ bool image_target_size(int32_t width, int32_t height, int32_t n_tokens, enum ima
 // Resizes keeping the ratio (the shorter side rounded up) and centres the result on black.
 static bool letterbox(const struct image *image, int32_t width, int32_t height, struct image *out, struct carat_error *err)
 {
-    double scale = fmin((double)width / image->width, (double)height / image->height);
-    int32_t inner_width = min_i32((int32_t)ceil(image->width * scale), width);
-    int32_t inner_height = min_i32((int32_t)ceil(image->height * scale), height);
+    float scale = fminf((float)width / (float)image->width, (float)height / (float)image->height);
+    int32_t inner_width = min_i32((int32_t)ceilf((float)image->width * scale), width);
+    int32_t inner_height = min_i32((int32_t)ceilf((float)image->height * scale), height);
     struct image inner;
-    if (!image_resize(image, max_i32(inner_width, 1), max_i32(inner_height, 1), IMAGE_BICUBIC_22, &inner, err))
+    if (!image_resize(image, inner_width, inner_height, IMAGE_BICUBIC_22, &inner, err))
         return false;
     bool ok = image_new(width, height, out, err);
     int32_t left = (width - inner.width) / 2, top = (height - inner.height) / 2;

@@ -18,10 +18,22 @@ struct front_end {
     int first_bin[MEL_BANDS], end_bin[MEL_BANDS];    // bins with a weight
 };
 
+static int64_t zeros_in_front(enum mel_rule rule)
+{
+    return rule == MEL_RULE_OLLAMA ? 0 : MEL_HOP_SAMPLES;
+}
+
+int64_t mel_least_samples(enum mel_rule rule)
+{
+    return rule == MEL_RULE_LLAMA_CPP ? 2 : MEL_FRAME_SAMPLES + 1 - zeros_in_front(rule);
+}
+
 int64_t mel_frame_count_by(enum mel_rule rule, int64_t n_samples)
 {
-    int64_t n_padded = n_samples + (rule == MEL_RULE_OLLAMA ? 0 : MEL_HOP_SAMPLES);
-    return n_padded < MEL_FRAME_SAMPLES + 1 ? 0 : (n_padded - (MEL_FRAME_SAMPLES + 1)) / MEL_HOP_SAMPLES + 1;
+    int64_t n_after_first = n_samples + zeros_in_front(rule) - (MEL_FRAME_SAMPLES + 1);
+    if (n_samples < mel_least_samples(rule))
+        return 0;
+    return n_after_first < 0 ? 1 : n_after_first / MEL_HOP_SAMPLES + 1;
 }
 
 int64_t mel_frame_count(int64_t n_samples)
@@ -71,7 +83,7 @@ static void make_filters(struct front_end *front)
 static void front_end_make(enum mel_rule rule, struct front_end *front)
 {
     front->n_fft = rule == MEL_RULE_OLLAMA ? 1024 : 512;
-    front->n_left = rule == MEL_RULE_OLLAMA ? 0 : MEL_HOP_SAMPLES;
+    front->n_left = (int)zeros_in_front(rule);
     double shift = rule == MEL_RULE_OLLAMA ? 0.5 : 0;
     for (int i = 0; i < MEL_FRAME_SAMPLES; i++)
         front->window[i] = (float)(0.5 - 0.5 * cos(2 * PI * (i + shift) / MEL_FRAME_SAMPLES));

@@ -16,11 +16,14 @@ enum { MEL_BANDS = 128, MEL_HOP_SAMPLES = 160, MEL_FRAME_SAMPLES = 320 };
 // Whose front end. The first is the definition, the others are for comparison.
 enum mel_rule {
     MEL_RULE_REFERENCE,
-    MEL_RULE_LLAMA_CPP, // ln(max(sum, 0.001))
+    MEL_RULE_LLAMA_CPP, // ln(max(sum, 0.001)); 2 to 160 samples give a frame too
     MEL_RULE_OLLAMA,    // the same, and no zeros in front, window centred on half samples, FFT of 1024
 };
 
-// Frames that n_samples give; 0 for 160 samples and fewer.
+// Samples that the first frame needs: 161, or as few as 2 in llama.cpp (the rest is zeros), or 321 in Ollama (none are in front).
+int64_t mel_least_samples(enum mel_rule rule);
+
+// Frames that n_samples give; 0 for fewer than mel_least_samples().
 int64_t mel_frame_count(int64_t n_samples);
 int64_t mel_frame_count_by(enum mel_rule rule, int64_t n_samples);
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "media/mel.h"
 
 #if defined(CARAT_HAVE_SNDFILE) && !defined(__wasm__)
 #include <sndfile.h>
@@ -289,10 +288,10 @@ bool sound_decode(const void *bytes, size_t n_bytes, struct sound *out, struct c
 
 // --- pieces ---
 
-int32_t sound_piece_count(int64_t n_samples)
+int32_t sound_piece_count(enum mel_rule rule, int64_t n_samples)
 {
     int64_t n = n_samples / SOUND_PIECE_SAMPLES;
-    return (int32_t)(mel_frame_count(n_samples % SOUND_PIECE_SAMPLES) > 0 ? n + 1 : n);
+    return (int32_t)(mel_frame_count_by(rule, n_samples % SOUND_PIECE_SAMPLES) > 0 ? n + 1 : n);
 }
 
 int64_t sound_piece_samples(int64_t n_samples, int32_t piece)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "media/mel.h"
 
 enum {
     SOUND_RATE = 16000,           // samples per second that the tower takes
@@ -50,7 +51,7 @@ bool sound_decode(const void *bytes, size_t n_bytes, struct sound *out, struct c
 bool sound_resample(struct sound *sound, struct carat_error *err);
 
 // Pieces of a 16 kHz sound that give tokens. Piece i starts at sample i * SOUND_PIECE_SAMPLES and has sound_piece_samples(...).
-int32_t sound_piece_count(int64_t n_samples);
+int32_t sound_piece_count(enum mel_rule rule, int64_t n_samples);
 int64_t sound_piece_samples(int64_t n_samples, int32_t piece);
 
 #endif

@@ -90,13 +90,13 @@ bool audio_start(const struct audio_tower *tower, struct tower_ops *ops, const f
 {
     *run = (struct audio_run){.tower = tower, .ops = ops};
     int64_t n_tokens = audio_token_count(tower, n_samples);
+    enum mel_rule rule = audio_mel_rule(tower);
     if (n_tokens < 1)
-        return fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: 161 are needed",
-            (long long)n_samples);
+        return fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: %lld are needed",
+            (long long)n_samples, (long long)mel_least_samples(rule));
     if (n_samples > (tower->encoder_free ? SOUND_MAX_SAMPLES / 16 : SOUND_PIECE_SAMPLES))
         return fail(err, CARAT_UNSUPPORTED, "the sound is %.1f s long, more than can be heard at once: cut it into pieces",
             (double)n_samples / SOUND_RATE);
-    enum mel_rule rule = audio_mel_rule(tower);
     int64_t n_frames = tower->encoder_free ? n_tokens : mel_frame_count_by(rule, n_samples);
     float *features = calloc((size_t)n_frames * (size_t)(tower->encoder_free ? tower->frame_samples : MEL_BANDS), sizeof(float));
     if (features == NULL)

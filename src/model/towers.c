@@ -137,10 +137,10 @@ bool towers_audio_pieces(const struct towers *towers, int64_t n_samples, int32_t
 {
     if (towers->audio == NULL)
         return fail(err, CARAT_UNSUPPORTED, "this model cannot hear sounds: its files hold no audio tower");
-    *n_pieces = towers->audio->encoder_free ? n_samples > 0 : sound_piece_count(n_samples);
+    *n_pieces = towers->audio->encoder_free ? n_samples > 0 : sound_piece_count(audio_mel_rule(towers->audio), n_samples);
     return *n_pieces > 0 ||
-           fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: 161 are needed",
-               (long long)n_samples);
+           fail(err, CARAT_UNSUPPORTED, "the sound has %lld samples at 16 kHz, too few to be heard: %lld are needed",
+               (long long)n_samples, (long long)mel_least_samples(audio_mel_rule(towers->audio)));
 }
 
 int32_t towers_piece_tokens(const struct towers *towers, int64_t n_samples, int32_t piece)

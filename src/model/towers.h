@@ -57,7 +57,7 @@ void towers_release(struct towers *towers, enum tower_kind kind);
 // Soft tokens of a picture of this size with a budget of 70, 140, 280, 560 or 1120.
 bool towers_image_tokens(
     const struct towers *towers, int32_t width, int32_t height, int32_t budget, int32_t *n_tokens, struct carat_error *err);
-// Pieces of a sound at 16 kHz, each between sentinels of its own, and the tokens of one. The encoder-free model takes a sound
+// Pieces of a sound at 16 kHz that the tower hears one by one, and the tokens of one. The encoder-free model takes a sound
 // whole. Fails when there is no ear or the sound is too short to give a token.
 bool towers_audio_pieces(const struct towers *towers, int64_t n_samples, int32_t *n_pieces, struct carat_error *err);
 int32_t towers_piece_tokens(const struct towers *towers, int64_t n_samples, int32_t piece);
