@@ -19,6 +19,15 @@ static bool wrong(struct carat_error *err, const char *name, const char *expecte
     return fail(err, CARAT_BAD_ARGUMENT, "'%s' must be %s", name, expected);
 }
 
+// How much of what was given goes into a message; whole characters.
+static int shown(const struct json_value *value)
+{
+    int n = value->n_source < 40 ? (int)value->n_source : 40;
+    while (n > 0 && n < (int)value->n_source && ((unsigned char)value->source[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
 static bool read_float(
     const struct json_value *root, const char *name, double low, double high, float *out, struct carat_error *err)
 {
@@ -26,7 +35,8 @@ static bool read_float(
     if (!present(value))
         return true;
     if (value->type != JSON_NUMBER || !(value->number >= low && value->number <= high))
-        return fail(err, CARAT_BAD_ARGUMENT, "'%s' must be a number from %g to %g", name, low, high);
+        return fail(err, CARAT_BAD_ARGUMENT, "'%s' must be a number from %g to %g, not %.*s", name, low, high, shown(value),
+            value->source);
     *out = (float)value->number;
     return true;
 }
@@ -39,8 +49,8 @@ static bool read_int(
         return true;
     int64_t number;
     if (!json_i64(value, &number) || number < low || number > high)
-        return fail(
-            err, CARAT_BAD_ARGUMENT, "'%s' must be a whole number from %lld to %lld", name, (long long)low, (long long)high);
+        return fail(err, CARAT_BAD_ARGUMENT, "'%s' must be a whole number from %lld to %lld, not %.*s", name, (long long)low,
+            (long long)high, shown(value), value->source);
     *out = number;
     return true;
 }
@@ -51,7 +61,7 @@ static bool read_bool(const struct json_value *root, const char *name, bool *out
     if (!present(value))
         return true;
     if (value->type != JSON_TRUE && value->type != JSON_FALSE)
-        return wrong(err, name, "true or false");
+        return fail(err, CARAT_BAD_ARGUMENT, "'%s' must be true or false, not %.*s", name, shown(value), value->source);
     *out = value->type == JSON_TRUE;
     return true;
 }

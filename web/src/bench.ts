@@ -2,6 +2,7 @@
 
 import type { Carat } from './carat';
 import { makeError } from './errors';
+import { check } from './options';
 import type { EngineEvent, ModelInfo } from './types';
 
 export interface BenchOptions {
@@ -30,6 +31,11 @@ interface Test {
 
 // The rows, each when it has been measured.
 export async function* bench(carat: Carat, options: BenchOptions = {}): AsyncGenerator<BenchRow> {
+    check(
+        'the options of bench',
+        options,
+        'prompts 0..[], generations 0..[], depths 0..[], repetitions 1..1000, noPrefillSkip boolean, signal AbortSignal',
+    );
     const { prompts = [512], generations = [128], depths = [0] } = options;
     const tests = depths.flatMap((depth) => [
         ...prompts.map((prompt) => ({ prompt, generate: 0, depth })),

@@ -6,7 +6,8 @@ import { Client, localLink, type Link, workerLink } from './client';
 import { makeError } from './errors';
 import type { HostOptions, PlainSource } from './host';
 import { sleep } from './http';
-import { gatherMedia } from './media';
+import { bytesOf, checkMedia, gatherMedia } from './gather';
+import { check, idsOf, jsonOf, need } from './options';
 import { PromptSession, type PromptSessionOptions } from './prompt-session';
 import type {
     ChatChunk,
@@ -29,6 +30,15 @@ import type {
 type Finish = Extract<EngineEvent, { kind: 'finish' }>;
 
 const closeMs = 10_000;
+const loadRules =
+    'backend =auto|=webgpu|=cpu|=ref, contextSize 1.., threads 1..256, exact boolean, textOnly boolean, perLayerTableOnDisk boolean, ' +
+    'projector string|object, compat =none|=ollama|=llama.cpp, kvF32 boolean, batch 1.., signal AbortSignal, onProgress function, ' +
+    'wasmUrl string, variant =simd|=threads|=relaxed, worker boolean, gpu object';
+// What a request may hold too is looked at by the engine, as a request is.
+const inRequest =
+    'temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, penalty_window, seed, logit_bias, ' +
+    'max_tokens, ignore_eos';
+const sizeRule = '0..9e15';
 const isNode = typeof process !== 'undefined' && process.versions?.node !== undefined;
 const canWork = typeof Worker !== 'undefined' && !isNode;
 
@@ -46,13 +56,16 @@ export class Carat {
         this.info = info;
         this.chat = {
             completions: {
-                create: ((request: ChatRequest, o?: { signal?: AbortSignal }) => this.complete(request, o)) as CreateCompletion,
+                create: ((request: ChatRequest, options?: { signal?: AbortSignal }) =>
+                    this.complete(request, options)) as CreateCompletion,
             },
         };
     }
 
     // Loads a model. Rejects with a CaratError; nothing is left behind then.
     static async load(source: ModelSource | ModelSource[], options: LoadOptions = {}): Promise<Carat> {
+        check('the options of load', options, loadRules);
+        if (Array.isArray(source)) need('the number of sources', source.length, '1..');
         const inWorker = options.worker ?? canWork;
         const plain = await Promise.all((Array.isArray(source) ? source : [source]).map((s) => plainSource(s, inWorker)));
         const projector = options.projector === undefined ? [] : [await plainSource(options.projector, inWorker)];
@@ -85,6 +98,10 @@ export class Carat {
         request: ChatRequest,
         options: { signal?: AbortSignal | undefined } = {},
     ): Promise<ChatCompletion | ChatStream> {
+        check('the options of create', options, 'signal AbortSignal');
+        need('the request', request, 'object');
+        const { stream, stream_options, model: name } = request;
+        check('a request', { stream, stream_options, model: name }, 'stream boolean, stream_options object, model string');
         const events = await this.chatEvents(request, await this.shared(), options.signal);
         const id = `chatcmpl-${randomId()}`,
             created = Math.floor(Date.now() / 1000),
@@ -99,7 +116,7 @@ export class Carat {
         const { stream: _s, stream_options: _o, model: _m, ...body } = request;
         if (!Array.isArray(request.messages)) throw makeError('bad_argument', "'messages' must be a list");
         const { messages, media } = await gatherMedia(request.messages);
-        const text = JSON.stringify({ ...body, messages: messages.map((m) => renamed(m as { role: string })) });
+        const text = jsonOf('the request', { ...body, messages: messages.map((m) => renamed(m as { role: string })) });
         return this.client.stream<'chat', EngineEvent>('chat', { session, request: text, media }, signal);
     }
 
@@ -116,39 +133,47 @@ export class Carat {
         ids: ArrayLike<number>,
         options: GenerateOptions & { signal?: AbortSignal; media?: Media[] } = {},
     ): AsyncIterableIterator<EngineEvent> {
-        const { signal, media = [], ...rest } = options;
         const shared = () => this.shared();
         const client = this.client;
         return (async function* () {
+            check(
+                'the options of generate',
+                options,
+                `${inRequest}, with_special boolean, logprobs 0..20, signal AbortSignal, media object[]`,
+            );
+            const { signal, media = [], ...rest } = options;
+            jsonOf('the options of generate', rest);
+            media.forEach(checkMedia);
+            const list = idsOf(ids);
             yield* client.stream<'generate', EngineEvent>(
                 'generate',
-                { session: await shared(), ids: Array.from(ids), options: rest, media },
+                { session: await shared(), ids: list, options: rest, media },
                 signal,
             );
         })();
     }
 
     // Text to ids. parseSpecial: marker texts such as <|turn> become their tokens.
-    tokenize(text: string, options: { addBos?: boolean; parseSpecial?: boolean } = {}): Promise<Int32Array> {
+    async tokenize(text: string, options: { addBos?: boolean; parseSpecial?: boolean } = {}): Promise<Int32Array> {
+        need('the text', text, 'string');
+        check('the options of tokenize', options, 'addBos boolean, parseSpecial boolean');
         return this.client.call('tokenize', {
             text,
             addBos: options.addBos ?? false,
             parseSpecial: options.parseSpecial ?? false,
         });
     }
-    detokenize(ids: ArrayLike<number>, options: { withSpecial?: boolean } = {}): Promise<string> {
-        return this.client.call('detokenize', { ids: Array.from(ids), withSpecial: options.withSpecial ?? false });
+    async detokenize(ids: ArrayLike<number>, options: { withSpecial?: boolean } = {}): Promise<string> {
+        check('the options of detokenize', options, 'withSpecial boolean');
+        return this.client.call('detokenize', { ids: idsOf(ids), withSpecial: options.withSpecial ?? false });
     }
 
     // Adds a LoRA adapter: a GGUF or safetensors file; PEFT's safetensors come with the text of their adapter_config.json. Adapters add
     // up. The number of weights it changes.
     async loadAdapter(file: Blob | ArrayBuffer | Uint8Array, options: { config?: string; scale?: number } = {}): Promise<number> {
-        const bytes =
-            file instanceof Blob
-                ? new Uint8Array(await file.arrayBuffer())
-                : file instanceof Uint8Array
-                  ? file
-                  : new Uint8Array(file);
+        check('the options of loadAdapter', options, 'config string, scale ~-3e38..3e38');
+        need('the adapter', file, 'Blob|ArrayBuffer|Uint8Array');
+        const bytes = (await bytesOf(file))!;
         return this.client.call('adapter.load', {
             bytes,
             scale: options.scale ?? 1,
@@ -161,6 +186,7 @@ export class Carat {
 
     // Gives back the memory of a tower until the next image or sound.
     async releaseTower(kind: 'vision' | 'audio'): Promise<void> {
+        need('the tower', kind, '=vision|=audio');
         await this.client.call('tower.release', { kind });
     }
 
@@ -268,21 +294,11 @@ async function* chunksOf(events: AsyncGenerator<EngineEvent>, head: Head, includ
     for await (const event of events) {
         if (event.kind === 'content') yield chunk({ content: event.text }, logprobsOf(event));
         else if (event.kind === 'reasoning') yield chunk({ reasoning_content: event.text }, logprobsOf(event));
-        else if (event.kind === 'progress')
-            yield {
-                ...head,
-                object: 'chat.completion.chunk',
-                choices: [],
-                prompt_progress: { done: event.done, total: event.total },
-            };
-        else if (event.kind === 'encoding')
-            yield {
-                ...head,
-                object: 'chat.completion.chunk',
-                choices: [],
-                encoding_progress: { done: event.done, total: event.total },
-            };
-        else if (event.kind === 'tool_call')
+        else if (event.kind === 'progress' || event.kind === 'encoding') {
+            const { done, total } = event;
+            const name = event.kind === 'progress' ? 'prompt_progress' : 'encoding_progress';
+            yield { ...head, object: 'chat.completion.chunk', choices: [], [name]: { done, total } };
+        } else if (event.kind === 'tool_call')
             yield chunk({
                 tool_calls: [
                     {
@@ -394,6 +410,12 @@ async function plainSource(source: ModelSource, inWorker: boolean): Promise<{ pl
     if (source instanceof Uint8Array || source instanceof ArrayBuffer)
         return plain({ kind: 'bytes', bytes: source instanceof Uint8Array ? source : new Uint8Array(source) });
     if (source instanceof ReadableStream) return plainStream(source, undefined, inWorker);
+    check(
+        'the source',
+        source,
+        `stream ReadableStream, read function, size ${sizeRule}, url string|URL, headers object, store string, sha256 string`,
+    );
+    if ('read' in source) need('the size of a source', source.size, sizeRule);
     if ('stream' in source) return plainStream(source.stream, source.size, inWorker);
     if ('read' in source)
         return plain({ kind: 'function', size: source.size }, async (offset, n) => {
@@ -429,7 +451,7 @@ function canPassStreams(): boolean {
     }
 }
 
-function absolute(url: string | URL): string {
+export function absolute(url: string | URL): string {
     try {
         return new URL(url, globalThis.location?.href).href;
     } catch {

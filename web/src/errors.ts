@@ -168,3 +168,5 @@ export function asCaratError(error: unknown): CaratError {
 export function throwIfAborted(signal: AbortSignal | undefined | null): void {
     if (signal?.aborted) throw makeError('cancelled', 'the call was cancelled', { cause: signal.reason });
 }
+
+export { check, idsOf, jsonOf, need } from './options';

@@ -52,34 +52,30 @@ export interface NewSession {
 // Every method: its arguments and its result. Events are listed beside those that send them.
 export interface Methods {
     'load': { args: { sources: PlainSource[]; options: EngineOptions }; result: ModelInfo }; // LoadProgress
-    'close': { args: null; result: null };
+    'close': { args: null; result: void };
     'selfTest': { args: Pick<EngineOptions, 'assets' | 'gpu'>; result: { device: string; ms: number } };
     'session.new': { args: { contextSize?: number; noPrefillSkip?: boolean }; result: NewSession };
     'session.copy': { args: { session: number }; result: NewSession };
     'session.save': { args: { session: number }; result: Uint8Array };
-    'session.restore': { args: { session: number; bytes: Uint8Array }; result: null };
-    'session.free': { args: { session: number }; result: null };
-    'session.position': { args: { session: number }; result: number };
+    'session.restore': { args: { session: number; bytes: Uint8Array }; result: void };
+    'session.free': { args: { session: number }; result: void };
     'session.truncate': { args: { session: number; position: number }; result: number };
-    'chat': { args: { session: number; request: string; media: Media[] }; result: null }; // EngineEvent
-    'generate': { args: { session: number; ids: number[]; options: GenerateOptions; media?: Media[] }; result: null }; // EngineEvent
+    'chat': { args: { session: number; request: string; media: Media[] }; result: void }; // EngineEvent
+    'generate': { args: { session: number; ids: number[]; options: GenerateOptions; media?: Media[] }; result: void }; // EngineEvent
     'tokenize': { args: { text: string; addBos: boolean; parseSpecial: boolean }; result: Int32Array };
     'detokenize': { args: { ids: number[]; withSpecial: boolean }; result: string };
-    'tokenText': { args: { id: number }; result: string };
-    'isEnd': { args: { id: number }; result: boolean };
-    'findToken': { args: { text: string }; result: number };
     'adapter.load': { args: { bytes: Uint8Array; config?: string; scale: number }; result: number };
-    'adapter.clear': { args: null; result: null };
-    'tower.release': { args: { kind: 'vision' | 'audio' }; result: null };
+    'adapter.clear': { args: null; result: void };
+    'tower.release': { args: { kind: 'vision' | 'audio' }; result: void };
     'memory': { args: null; result: { wasmBytes: number } };
-    'loseDevice': { args: null; result: null };
+    'loseDevice': { args: null; result: void };
     'store.list': { args: null; result: StoredModel[] };
     'store.usage': { args: null; result: StoreUsage };
     'store.download': { args: DownloadArgs; result: StoredModel }; // StoreProgress
     'store.import': { args: { key: string; blob: Blob; sha256?: string; label?: string }; result: StoredModel }; // StoreProgress
-    'store.pause': { args: { key: string }; result: null };
+    'store.pause': { args: { key: string }; result: void };
     'store.verify': { args: { key: string }; result: boolean };
-    'store.delete': { args: { key: string }; result: null };
+    'store.delete': { args: { key: string }; result: void };
     'store.blob': { args: { key: string }; result: Blob };
 }
 
@@ -199,30 +195,22 @@ export class Host {
             await this.engine?.close();
             this.engine = undefined;
             this.sessions.clear();
-            return null;
         },
         'session.new': ({ contextSize, noPrefillSkip }) => this.keep(this.need().newSession(contextSize, noPrefillSkip)),
         'session.copy': ({ session }, call) => this.inTurn(call.signal, async () => this.keep(this.session(session).copy())),
         'session.save': ({ session }, call) => this.inTurn(call.signal, () => this.session(session).save()),
-        'session.restore': ({ session, bytes }, call) =>
-            this.inTurn(call.signal, async () => {
-                await this.session(session).restore(bytes);
-                return null;
-            }),
+        'session.restore': ({ session, bytes }, call) => this.inTurn(call.signal, () => this.session(session).restore(bytes)),
         'session.free': async ({ session }, call) =>
             this.inTurn(call.signal, async () => {
                 this.sessions.get(session)?.free();
                 this.sessions.delete(session);
-                return null;
             }),
-        'session.position': ({ session }) => this.session(session).position,
         'session.truncate': ({ session, position }, call) =>
             this.inTurn(call.signal, async () => this.session(session).truncate(position)),
         'chat': ({ session, request, media }, call) =>
             this.inTurn(call.signal, async () => {
                 for await (const event of this.session(session).chat(request, await decodeFiles(this.need(), media), call.signal))
                     call.event(event);
-                return null;
             }),
         'generate': ({ session, ids, options, media }, call) =>
             this.inTurn(call.signal, async () => {
@@ -233,30 +221,15 @@ export class Host {
                     call.signal,
                 ))
                     call.event(event);
-                return null;
             }),
         'tokenize': ({ text, addBos, parseSpecial }) => this.need().tokenize(text, addBos, parseSpecial),
         'detokenize': ({ ids, withSpecial }) => this.need().detokenize(ids, withSpecial),
-        'tokenText': ({ id }) => this.need().tokenText(id),
-        'isEnd': ({ id }) => this.need().isEnd(id),
-        'findToken': ({ text }) => this.need().findToken(text),
         'adapter.load': ({ bytes, config, scale }, call) =>
             this.inTurn(call.signal, async () => this.need().loadAdapter(bytes, config, scale)),
-        'adapter.clear': (_args, call) =>
-            this.inTurn(call.signal, async () => {
-                this.need().clearAdapters();
-                return null;
-            }),
-        'tower.release': ({ kind }, call) =>
-            this.inTurn(call.signal, async () => {
-                this.need().releaseTower(kind);
-                return null;
-            }),
+        'adapter.clear': (_args, call) => this.inTurn(call.signal, async () => this.need().clearAdapters()),
+        'tower.release': ({ kind }, call) => this.inTurn(call.signal, async () => this.need().releaseTower(kind)),
         'memory': () => ({ wasmBytes: this.need().memoryBytes }),
-        'loseDevice': () => {
-            this.need().loseDevice();
-            return null;
-        },
+        'loseDevice': () => this.need().loseDevice(),
         'store.list': async () => (await this.openStore()).list(),
         'store.usage': async () => (await this.openStore()).usage(),
         'store.download': async ({ key, url, ...rest }, call) => {
@@ -275,13 +248,9 @@ export class Host {
             const transfer = (await this.openStore()).running(key);
             transfer?.cancel();
             await transfer?.finished.catch(() => undefined);
-            return null;
         },
         'store.verify': async ({ key }, call) => (await this.openStore()).verify(key, call.signal),
-        'store.delete': async ({ key }) => {
-            await (await this.openStore()).delete(key);
-            return null;
-        },
+        'store.delete': async ({ key }) => (await this.openStore()).delete(key),
         'store.blob': async ({ key }) => {
             const blob = await (await this.openStore()).openBlob(key);
             if (blob === undefined) throw makeError('unsupported', 'this store cannot give its models out as files');

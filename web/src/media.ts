@@ -1,73 +1,13 @@
-// media.ts: turns the images and sounds of a message into what the engine takes: RGB bytes, and mono samples at 16 kHz.
+// media.ts: turns images and sounds into what the engine takes: RGB bytes, and mono samples at 16 kHz.
 
 import type { Engine } from './engine';
 import { makeError } from './errors';
-import type { ChatMessage, ContentPart, DecodedMedia, ImageMedia, Media, Pixels } from './types';
+import type { DecodedMedia, ImageMedia, Media, Pixels } from './types';
 
 const sampleRate = 16_000;
 
-// The request's messages with each image and sound replaced by its number in the list of media.
-export async function gatherMedia(messages: ChatMessage[]): Promise<{ messages: unknown[]; media: Media[] }> {
-    const media: Media[] = [];
-    const replaced: unknown[] = [];
-    for (const message of messages) {
-        if (!Array.isArray(message.content)) {
-            replaced.push(message);
-            continue;
-        }
-        const content: unknown[] = [];
-        for (const part of message.content) {
-            const item = await decode(part);
-            content.push(item === undefined ? part : { type: item.kind.replace('-file', ''), media: media.push(item) - 1 });
-        }
-        replaced.push({ ...message, content });
-    }
-    return { messages: replaced, media };
-}
-
-async function decode(part: ContentPart): Promise<Media | undefined> {
-    switch (part.type) {
-        case 'image_url':
-            return { kind: 'image-file', bytes: await fetchBytes(part.image_url.url) };
-        case 'image': {
-            const bytes = await bytesOf(part.image);
-            const media: Media =
-                bytes !== undefined
-                    ? { kind: 'image-file', bytes }
-                    : isPixels(part.image)
-                      ? fromPixels(part.image)
-                      : await decodeImage(part.image as ImageBitmapSource);
-            return part.tokens === undefined ? media : { ...media, tokens: part.tokens };
-        }
-        case 'input_audio':
-            return decodeSound(Uint8Array.from(atob(part.input_audio.data.replace(/^data:[^,]*,/, '')), (c) => c.charCodeAt(0)));
-        case 'audio':
-            return part.audio instanceof Float32Array
-                ? { kind: 'audio', samples: part.audio }
-                : decodeSound((await bytesOf(part.audio))!);
-        case 'text':
-            return undefined;
-        default:
-            throw makeError('bad_argument', `a message cannot hold a part of type '${String((part as { type: unknown }).type)}'`);
-    }
-}
-
-async function bytesOf(data: unknown): Promise<Uint8Array | undefined> {
-    if (data instanceof Blob) return new Uint8Array(await data.arrayBuffer());
-    if (data instanceof ArrayBuffer) return new Uint8Array(data);
-    return data instanceof Uint8Array ? data : undefined;
-}
-
-async function fetchBytes(url: string): Promise<Uint8Array> {
-    const response = await fetch(url).catch((error: Error) => {
-        throw makeError('io', `the image could not be loaded: ${error.message}`, { cause: error });
-    });
-    if (!response.ok) throw makeError('not_found', `the image could not be loaded: the server answers ${response.status}`);
-    return new Uint8Array(await response.arrayBuffer());
-}
-
 // WAV goes to the engine as it is; for anything else the browser's decoder is needed, which works in pages only.
-async function decodeSound(bytes: Uint8Array): Promise<Media> {
+export async function decodeSound(bytes: Uint8Array): Promise<Media> {
     const isWav = String.fromCharCode(...bytes.subarray(0, 4)) === 'RIFF';
     return isWav ? { kind: 'audio-file', bytes } : decodeAudio(bytes);
 }
@@ -84,19 +24,14 @@ export async function decodeFiles(engine: Engine, media: Media[]): Promise<Decod
     );
 }
 
-function isPixels(image: unknown): image is Pixels {
-    const data = (image as Pixels).data as unknown;
-    return data instanceof Uint8Array || data instanceof Uint8ClampedArray;
-}
-
 // What is transparent becomes white.
-function fromPixels({ data, width, height }: Pixels): ImageMedia {
-    const rgb = new Uint8Array(3 * width * height);
+export function fromPixels({ data, width, height }: Pixels): ImageMedia {
     if (data.length !== 4 * width * height)
         throw makeError(
             'bad_argument',
             `an image of ${width} x ${height} pixels has ${4 * width * height} bytes of RGBA, not ${data.length}`,
         );
+    const rgb = new Uint8Array(3 * width * height);
     for (let i = 0, j = 0; j < rgb.length; i += 4, j += 3) {
         const alpha = data[i + 3]! / 255;
         for (let c = 0; c < 3; c++) rgb[j + c] = Math.round(data[i + c]! * alpha + 255 * (1 - alpha));
@@ -104,7 +39,7 @@ function fromPixels({ data, width, height }: Pixels): ImageMedia {
     return { kind: 'image', rgb, width, height };
 }
 
-async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
+export async function decodeImage(image: ImageBitmapSource): Promise<ImageMedia> {
     if (typeof createImageBitmap === 'undefined')
         throw makeError('unsupported', 'there is no decoder for image files here: browsers have one, Node.js has none', {
             remedy: "Decode the file first (npm's sharp does: .ensureAlpha().raw()) and pass {type: 'image', image: {data, width, height}} with RGBA bytes.",

@@ -1,7 +1,8 @@
 // models.ts: the models kept on this device, for pages: the store of src/store.ts, run in a worker.
 
-import { openLink } from './carat';
+import { absolute, openLink } from './carat';
 import { Client } from './client';
+import { check, need } from './options';
 import type { StoredModel, StoreProgress, StoreUsage } from './store';
 
 export interface ModelsOptions {
@@ -20,10 +21,14 @@ export interface DownloadCall {
     onProgress?: (progress: StoreProgress) => void;
 }
 
+const importRules = 'key string, label string, sha256 string, signal AbortSignal, onProgress function';
+const downloadRules = `${importRules}, headers object, parallel 1..64, retries 0..1000`;
+
 export class Models {
     private constructor(private readonly client: Client) {}
 
     static async open(options: ModelsOptions = {}): Promise<Models> {
+        check('the options of Models.open', options, 'worker boolean, kind =opfs|=opfs-segments|=indexeddb|=memory');
         return new Models(
             new Client(await openLink({ worker: options.worker, ...(options.kind && { storeKind: options.kind }) })),
         );
@@ -40,8 +45,9 @@ export class Models {
 
     // Downloads, or goes on with a download. The model can be loaded with {store: key} when it resolves.
     async download(url: string | URL, options: DownloadCall = {}): Promise<StoredModel> {
+        check('the options of download', options, downloadRules);
         const { signal, onProgress, key, ...rest } = options;
-        const address = new URL(url, globalThis.location?.href).href;
+        const address = absolute(url);
         await askToPersist();
         return this.client.call(
             'store.download',
@@ -52,6 +58,8 @@ export class Models {
 
     // Copies a local file (from a picker, or dropped) into the store.
     async import(file: Blob, options: Omit<DownloadCall, 'headers' | 'parallel'> = {}): Promise<StoredModel> {
+        check('the options of import', options, importRules);
+        need('the file', file, 'Blob');
         const { signal, onProgress, key, ...rest } = options;
         await askToPersist();
         return this.client.call(
@@ -63,26 +71,32 @@ export class Models {
 
     // Stops a download; what has arrived is kept.
     async pause(key: string): Promise<void> {
-        await this.client.call('store.pause', { key });
+        await this.client.call('store.pause', named(key));
     }
 
     // Reads the whole model again; false when a byte has changed since it was downloaded.
-    verify(key: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
-        return this.client.call('store.verify', { key }, options);
+    async verify(key: string, options: { signal?: AbortSignal } = {}): Promise<boolean> {
+        check('the options of verify', options, 'signal AbortSignal');
+        return this.client.call('store.verify', named(key), options);
     }
 
     async delete(key: string): Promise<void> {
-        await this.client.call('store.delete', { key });
+        await this.client.call('store.delete', named(key));
     }
 
     // A complete model as a file, e.g. to save it elsewhere.
-    blob(key: string): Promise<Blob> {
-        return this.client.call('store.blob', { key });
+    async blob(key: string): Promise<Blob> {
+        return this.client.call('store.blob', named(key));
     }
 
     close(): void {
         this.client.close();
     }
+}
+
+function named(key: string): { key: string } {
+    need('the key', key, 'string');
+    return { key };
 }
 
 let asked = false;

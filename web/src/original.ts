@@ -7,6 +7,7 @@
 import { findAssets } from './assets';
 import { Engine, type EngineOptions } from './engine';
 import { makeError } from './errors';
+import { check, need } from './options';
 import type { EngineSession, Stepper } from './session';
 import { functionSource, memorySource, type ReadFunction, type Source, urlSource } from './source';
 import { openGpu } from './webgpu';
@@ -31,6 +32,10 @@ export interface ModelSettings {
     threads?: number;
 }
 
+const sampling = 'temperature ~0..100, top_k 0.., top_p ~0..1, repetition_penalty ~0.01..100, seed -9e15..9e15|bigint';
+const settings = 'backend =auto|=webgpu|=cpu, wasmUrl string, gpu object, threads 1..256';
+const side = '1..65535';
+
 const originalSampling = { temperature: 0.7, top_k: 40, top_p: 0.95, repetition_penalty: 1, seed: 0 };
 
 export class Model {
@@ -45,26 +50,29 @@ export class Model {
     ) {}
 
     // A whole file in memory.
-    static load(bytes: Uint8Array): Promise<Model> {
+    static async load(bytes: Uint8Array): Promise<Model> {
+        need('the model', bytes, 'Uint8Array');
         return Model.open(memorySource(bytes), 4096, false);
     }
 
     // A file on a server that answers range requests.
     static async loadFromUrl(url: string): Promise<Model> {
+        need('the address', url, 'string');
         return Model.open(await urlSource(url), 4096, false);
     }
 
     // read(offset, n) gives n bytes, at once or as a promise. maxContext 0 or absent: 4096.
-    static loadFromOpfs(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
-        return Model.open(functionSource(read, total), maxContext || 4096, false);
+    static async loadFromOpfs(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
+        return Model.open(readSource(read, total, maxContext), maxContext || 4096, false);
     }
 
     // Without the vision and audio towers. maxContext 0 or absent: 512.
-    static loadFromOpfsTextOnly(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
-        return Model.open(functionSource(read, total), maxContext || 512, true);
+    static async loadFromOpfsTextOnly(read: ReadFunction, total: number, maxContext?: number): Promise<Model> {
+        return Model.open(readSource(read, total, maxContext), maxContext || 512, true);
     }
 
     private static async open(source: Source, context: number, textOnly: boolean): Promise<Model> {
+        check('Model.settings', Model.settings, settings);
         const { wasmUrl, ...rest } = Model.settings;
         const options: EngineOptions = { backend: 'auto', ...rest, assets: findAssets(wasmUrl), textOnly, contextSize: context };
         const engine = await Engine.load([source], options, () => undefined);
@@ -81,16 +89,19 @@ export class Model {
 
     // Markers such as <|turn> in the text become their tokens.
     encode(text: string): Uint32Array {
+        need('the text', text, 'string');
         return Uint32Array.from(this.engine.tokenize(text, false, true));
     }
     // The entry of the vocabulary: U+2581 for a space, <0xHH> for a byte.
     tokenStr(id: number): string {
+        need('the token', id, '0..');
         return this.engine.tokenText(id);
     }
     get vocabSize(): number {
         return this.engine.info.vocabulary;
     }
     isEos(id: number): boolean {
+        need('the token', id, '0..');
         return this.engine.isEnd(id);
     }
     renderChat(messages: OriginalMessage[], withBos = false): string {
@@ -112,16 +123,19 @@ export class Model {
         this.stepper.reset();
     }
     // Feeds a token and samples the next one.
-    step(token: number): Promise<number> {
+    async step(token: number): Promise<number> {
+        need('the token', token, '0..');
         return this.stepper.step(token);
     }
     // Feeds one soft token of the model's width.
-    stepWithEmbedding(soft: Float32Array): Promise<number> {
+    async stepWithEmbedding(soft: Float32Array): Promise<number> {
+        need('the soft token', soft, 'Float32Array');
         return this.stepper.step(-1, soft);
     }
     setSampling(options: SamplingOptions): void {
-        const o = { ...originalSampling, ...options };
-        this.stepper.setSampling(o.temperature, o.top_k, o.top_p, o.repetition_penalty, Number(o.seed));
+        check('the options of setSampling', options, sampling);
+        const s = { ...originalSampling, ...options };
+        this.stepper.setSampling(s.temperature, s.top_k, s.top_p, s.repetition_penalty, Number(s.seed));
     }
 
     // --- adapters ---------------------------------------------------------------------------------------------------------------
@@ -131,6 +145,7 @@ export class Model {
     }
     // One adapter at a time: a new one takes the place of the old. The number of weights it changes.
     async loadAdapter(bytes: Uint8Array): Promise<number> {
+        need('the adapter', bytes, 'Uint8Array');
         this.clearAdapter();
         return (this.adapterSlots = this.engine.loadAdapter(bytes, undefined, 1));
     }
@@ -148,15 +163,19 @@ export class Model {
         return this.engine.info.hasAudio;
     }
     // Planar [3, height, width] in [-1, 1], sides multiples of 48. Flat soft tokens.
-    encodeImage(
+    async encodeImage(
         pixels: Float32Array,
         height: number,
         width: number,
         progress?: (layer: number, total: number) => void,
     ): Promise<Float32Array> {
+        need('the pixels', pixels, 'Float32Array');
+        need('the height', height, side);
+        need('the width', width, side);
         return this.encoding((signal) => this.engine.encode({ pixels, height, width }, progress ?? (() => undefined), signal));
     }
-    encodeAudio(samples: Float32Array): Promise<Float32Array> {
+    async encodeAudio(samples: Float32Array): Promise<Float32Array> {
+        need('the samples', samples, 'Float32Array');
         return this.encoding((signal) => this.engine.encode({ samples }, () => undefined, signal));
     }
     // Soft tokens of an image, or null when a side is no multiple of 48.
@@ -171,6 +190,7 @@ export class Model {
     }
     // A WAV file as mono samples at 16 kHz.
     decodeWav(bytes: Uint8Array): Float32Array {
+        need('the file', bytes, 'Uint8Array');
         return this.engine.decodeWav(bytes);
     }
     // The pending encode rejects with 'cancelled'.
@@ -196,7 +216,8 @@ export class Model {
     }
     // Takes what saveKvState gave, here or in the original. A state whose head does not fit is refused and changes nothing; one with
     // damaged keys or values leaves the session empty.
-    restoreKvState(bytes: Uint8Array): Promise<void> {
+    async restoreKvState(bytes: Uint8Array): Promise<void> {
+        need('the state', bytes, 'Uint8Array');
         return this.stepper.restore(bytes);
     }
 
@@ -227,7 +248,15 @@ export class Model {
     }
 }
 
+function readSource(read: ReadFunction, total: number, maxContext = 0): Source {
+    need('the read function', read, 'function');
+    need('the size', total, '0..9e15');
+    need('the context', maxContext, '0..');
+    return functionSource(read, total);
+}
+
 function withoutModelRole(messages: OriginalMessage[]): string {
+    need('the messages', messages, 'object[]');
     return JSON.stringify(messages.map((m) => (m.role === 'model' ? { ...m, role: 'assistant' } : m)));
 }
 

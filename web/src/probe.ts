@@ -3,6 +3,7 @@
 import { findAssets } from './assets';
 import { openLink } from './carat';
 import { Client } from './client';
+import { check } from './options';
 import { openBrowserFolder, type StoreKind } from './files';
 import { defaultThreads, hasRelaxedSimd, hasSimd, hasThreads } from './wasm';
 
@@ -81,6 +82,7 @@ async function probeGpu(): Promise<Capabilities['webgpu']> {
 export async function selfTest(
     options: { worker?: boolean; wasmUrl?: string; gpu?: GPU } = {},
 ): Promise<{ device: string; ms: number }> {
+    check('the options of selfTest', options, 'worker boolean, wasmUrl string, gpu object');
     const client = new Client(await openLink(options));
     try {
         return await client.call('selfTest', { assets: findAssets(options.wasmUrl), gpu: options.gpu });

@@ -2,6 +2,7 @@
 
 import type { Carat } from './carat';
 import { makeError, throwIfAborted } from './errors';
+import { check, jsonOf, need } from './options';
 import type { ChatMessage, ChatRequest, ContentPart, EngineEvent, Sampling } from './types';
 
 export type PromptRole = 'system' | 'user' | 'assistant';
@@ -41,6 +42,9 @@ export interface PromptOptions {
     maxTokens?: number;
 }
 
+const sessionRules =
+    'initialPrompts object[], temperature ~0..100, topK 0.., sampling object, contextSize 1.., thinking boolean, state object, signal AbortSignal';
+
 export class PromptSession extends EventTarget {
     contextUsage = 0; // tokens of the conversation so far
     cachedUsage = 0; // of the last prompt, those that did not have to be computed
@@ -69,8 +73,11 @@ export class PromptSession extends EventTarget {
     }
 
     static async create(carat: Carat, options: PromptSessionOptions): Promise<PromptSession> {
+        check('the options of session', options, sessionRules);
         const { state, initialPrompts = [], signal } = options;
         throwIfAborted(signal);
+        if (state !== undefined) check('a state', { ...state }, 'messages object[], contextUsage 0.., cache Uint8Array');
+        jsonOf("'sampling'", options.sampling);
         if (state !== undefined && initialPrompts.length > 0)
             throw makeError('bad_argument', 'a session goes on from a state or begins with initialPrompts, not both');
         const messages = state === undefined ? initialPrompts.map(toMessage) : structuredClone(state.messages);
@@ -108,14 +115,16 @@ export class PromptSession extends EventTarget {
     // Adds messages without asking for an answer.
     async append(input: PromptInput): Promise<void> {
         this.check();
+        const added = toMessages(input);
         await this.queue;
-        this.messages.push(...toMessages(input));
+        this.messages.push(...added);
     }
 
     // A session that goes on from here by itself. What was computed is copied with it.
     async clone(options: { signal?: AbortSignal } = {}): Promise<PromptSession> {
         this.check();
         await this.queue;
+        check('the options of clone', options, 'signal AbortSignal');
         throwIfAborted(options.signal);
         const { signal: _own, ...rest } = this.options;
         const messages = structuredClone(this.messages);
@@ -161,7 +170,9 @@ export class PromptSession extends EventTarget {
     // One answer after the other. What was asked and answered is remembered unless the call failed or was aborted.
     private async *answer(input: PromptInput, options: PromptOptions): AsyncGenerator<string> {
         this.check();
+        check('the options of prompt', options, 'signal AbortSignal, stop string|string[], maxTokens 1..');
         throwIfAborted(options.signal);
+        const asked = toMessages(input);
         const before = this.queue;
         let release: () => void = () => undefined;
         this.queue = new Promise<void>((resolve) => {
@@ -170,7 +181,6 @@ export class PromptSession extends EventTarget {
         try {
             await before;
             this.check();
-            const asked = toMessages(input);
             const last = Array.isArray(input) ? input[input.length - 1] : undefined;
             const prefix = last?.role === 'assistant' && last.prefix === true;
             let text = '';
@@ -246,10 +256,13 @@ function textOf(message: ChatMessage): string {
 }
 
 function toMessages(input: PromptInput): ChatMessage[] {
+    need('the input', input, 'string|object[]');
     return typeof input === 'string' ? [{ role: 'user', content: input }] : input.map(toMessage);
 }
 
 function toMessage(message: PromptMessage): ChatMessage {
+    check('a message', message, 'role =system|=user|=assistant, content string|object[], prefix boolean');
+    need("a message's 'content'", message.content, 'string|object[]');
     if (typeof message.content === 'string') return { role: message.role, content: message.content };
     return { role: message.role, content: message.content.map(toPart) };
 }
