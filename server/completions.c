@@ -1,5 +1,8 @@
 // completions.c: OpenAI's chat completions, whole or streamed as server-sent events.
 
+#define _GNU_SOURCE // POLLRDHUP
+
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +11,14 @@
 #include "chat_media.h"
 #include "internal.h"
 
+#ifndef POLLRDHUP // elsewhere than on Linux only a connection closed both ways is noticed
+#define POLLRDHUP POLLHUP
+#endif
+
 enum {
-    PATIENCE_MS = 5000
-}; // a stream that has nothing to say sends a comment this often, which also finds clients that are gone
+    PATIENCE_MS = 5000, // a stream that has nothing to say sends a comment this often, which also finds clients that are gone
+    GLANCE_MS = 250,    // before anything is sent, the connection is looked at this often
+};
 
 struct answer {
     struct job *job;
@@ -31,8 +39,10 @@ enum MHD_Result serve_v1_models(struct exchange *exchange)
     json_write_literal(&out, "{\"object\":\"list\",\"data\":[");
     const char *given = exchange->server->options.model_name;
     if (given != NULL) {
+        size_t n;
+        const char *id = model_id(given, &n);
         json_write_literal(&out, "{\"id\":");
-        json_write_string(&out, given, strlen(given));
+        json_write_string(&out, id, n);
         json_write_literal(&out, ",\"object\":\"model\",\"created\":0,\"owned_by\":\"local\"}");
     } else {
         library_write_names(exchange->server, &out);
@@ -79,6 +89,34 @@ static void write_call(const struct carat_event *event, int index, bool with_ind
     json_write_literal(out, ",\"arguments\":");
     json_write_string(out, event->text, event->n_text);
     json_write_literal(out, "}}");
+}
+
+// --- before anything is sent
+// ----------------------------------------------------------------------------------------------------------------
+
+// Whether the client has closed its side. What it may still have sent stays unread.
+static bool client_is_gone(const struct exchange *exchange)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(exchange->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct pollfd handle = {.fd = info != NULL ? info->connect_fd : -1, .events = POLLRDHUP};
+    return poll(&handle, 1, 0) > 0 && (handle.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+// The job's next event while the client waits for it. CARAT_FAILED as cancelled when it does not.
+static enum carat_status next_for(
+    const struct exchange *exchange, struct job *job, struct carat_event *event, struct carat_error *err)
+{
+    for (;;) {
+        enum carat_status status = job_next(job, event, GLANCE_MS, err);
+        if (status == CARAT_DONE || status == CARAT_FAILED)
+            return status;
+        if (client_is_gone(exchange)) {
+            fail(err, CARAT_CANCELLED, "the client is gone");
+            return CARAT_FAILED;
+        }
+        if (status == CARAT_EVENT)
+            return status;
+    }
 }
 
 // --- whole answers
@@ -144,15 +182,12 @@ static enum MHD_Result answer_whole(struct exchange *exchange, struct answer *an
     struct json_writer out = {0};
     struct carat_error err = {0};
     enum carat_status status;
-    do {
-        struct carat_event event;
-        status = job_next(answer->job, &event, PATIENCE_MS, &err);
-        if (status != CARAT_EVENT)
-            continue;
+    struct carat_event event;
+    while ((status = next_for(exchange, answer->job, &event, &err)) == CARAT_EVENT) {
         collect(&parts, &event);
         if (event.kind == CARAT_EVENT_FINISH)
             write_whole(answer, &parts, &event, &out);
-    } while (status == CARAT_EVENT || status == CARAT_PENDING);
+    }
     parts_free(&parts);
     job_release(answer->job);
     free(answer);
@@ -298,7 +333,7 @@ static enum MHD_Result answer_stream(struct exchange *exchange, struct answer *a
     struct carat_error err;
     enum carat_status status;
     do {
-        status = job_next(answer->job, &event, PATIENCE_MS, &err);
+        status = next_for(exchange, answer->job, &event, &err);
     } while (status == CARAT_EVENT && (event.kind == CARAT_EVENT_PROGRESS || event.kind == CARAT_EVENT_ENCODING));
     if (status == CARAT_FAILED) {
         free_stream(answer);
@@ -328,6 +363,9 @@ static struct job *submit(struct exchange *exchange, const struct json_value *ro
     if (!chat_media_take(root, &media, &request, err)) {
         chat_media_free(&media);
         json_writer_free(&request);
+        // A picture or a sound that cannot be read is no fault of this server.
+        if (err->code != CARAT_NO_MEMORY)
+            err->code = CARAT_BAD_ARGUMENT;
         return NULL;
     }
     return engine_submit(exchange->server->engine, request.bytes, media.items, media.n, model, err);

@@ -47,7 +47,7 @@ struct engine {
     // The thread's own:
     struct carat_model *model;
     struct carat_session *session;
-    char *model_name;
+    char *model_id;
 };
 
 // --- jobs
@@ -217,10 +217,10 @@ static void close_model(struct engine *engine)
 {
     carat_session_free(engine->session);
     carat_model_free(engine->model);
-    free(engine->model_name);
+    free(engine->model_id);
     engine->session = NULL;
     engine->model = NULL;
-    engine->model_name = NULL;
+    engine->model_id = NULL;
 }
 
 // Where a model's files are: one of the library's, or, for the name given on the command line, whatever carat can open.
@@ -238,17 +238,22 @@ static char *model_path(const struct engine *engine, const char *name)
 static bool use_model(struct engine *engine, const char *name, struct carat_error *err)
 {
     const struct server_options *options = &engine->server->options;
+    size_t n_id = 0;
     if (options->model_name != NULL)
         name = options->model_name;
-    if (engine->session != NULL && (name == NULL || strcmp(engine->model_name, name) == 0))
+    const char *id = name != NULL ? model_id(name, &n_id) : NULL;
+    if (engine->session != NULL && (id == NULL || (strlen(engine->model_id) == n_id && memcmp(engine->model_id, id, n_id) == 0)))
         return true;
     char *path = model_path(engine, name);
     if (path == NULL)
         return name != NULL ? fail(err, CARAT_NOT_FOUND, "there is no model '%.100s' here; /v1/models lists them", name)
                             : fail(err, CARAT_NOT_FOUND, "this server has no model: start it with --model or --models FOLDER");
     close_model(engine);
-    engine->model_name = strdup(name != NULL ? name : path);
-    bool ok = carat_model_open(path, &options->model, &engine->model, err) &&
+    if (id == NULL)
+        id = model_id(path, &n_id);
+    engine->model_id = strndup(id, n_id);
+    bool ok = (engine->model_id != NULL || fail(err, CARAT_NO_MEMORY, "no memory for a model's name")) &&
+              carat_model_open(path, &options->model, &engine->model, err) &&
               carat_session_new(engine->model, &options->session, &engine->session, err);
     free(path);
     if (!ok)
@@ -270,9 +275,13 @@ static bool run_job(struct engine *engine, struct job *job, struct carat_error *
         return false;
     struct carat_model_info info;
     carat_model_info(engine->model, &info);
-    job->answering = strdup(engine->model_name);
-    if (!carat_chat_begin(engine->session, job->request, job->media, job->n_media, err))
+    job->answering = strdup(engine->model_id);
+    if (!carat_chat_begin(engine->session, job->request, job->media, job->n_media, err)) {
+        // Images or sounds that this model cannot take are wrong in this request, not missing in this server.
+        if (job->n_media > 0 && err->code == CARAT_UNSUPPORTED)
+            err->code = CARAT_BAD_ARGUMENT;
         return false;
+    }
     for (;;) {
         struct carat_event event;
         enum carat_status status = carat_chat_next(engine->session, &event, err);

@@ -73,11 +73,15 @@ int parse_range(const char *header, uint64_t n_bytes, struct byte_range *range);
 // --- library.c
 // ----------------------------------------------------------------------------------------------------------------------
 
-enum MHD_Result serve_models(struct exchange *exchange);                                      // GET /api/models
-enum MHD_Result serve_blob(struct exchange *exchange, const char *name);                      // GET /api/blob/NAME
-bool library_find(const struct server *server, const char *name, char **path, char **digest); // NULL name: the first model
-void library_write_names(const struct server *server, struct json_writer *out);               // for /v1/models
-enum MHD_Result take_log(struct exchange *exchange);                                          // POST /api/log
+enum MHD_Result serve_models(struct exchange *exchange);                 // GET /api/models
+enum MHD_Result serve_blob(struct exchange *exchange, const char *name); // GET /api/blob/NAME
+// The model of that name, or id; NULL: the first one.
+bool library_find(const struct server *server, const char *name, char **path, char **digest);
+// What /v1 calls a model that is listed or opened under this name: a file's name without folder and extension, a name of Ollama's
+// store as it is. n bytes within the name.
+const char *model_id(const char *name, size_t *n);
+void library_write_names(const struct server *server, struct json_writer *out); // for /v1/models
+enum MHD_Result take_log(struct exchange *exchange);                            // POST /api/log
 
 // --- engine.c: one model, one queue
 // ---------------------------------------------------------------------------------------------------

@@ -95,13 +95,25 @@ enum MHD_Result serve_models(struct exchange *exchange)
     return respond_json(exchange, MHD_HTTP_OK, &out);
 }
 
+const char *model_id(const char *name, size_t *n)
+{
+    size_t n_name = strlen(name);
+    bool is_file = n_name > 5 && strcmp(name + n_name - 5, ".gguf") == 0;
+    // Ollama's names may have a slash too (hf.co/someone/model:tag), but no file has their colon at the end.
+    const char *slash = strrchr(name, '/'), *start = slash != NULL && (is_file || access(name, F_OK) == 0) ? slash + 1 : name;
+    *n = strlen(start) - (is_file ? 5 : 0);
+    return start;
+}
+
 static bool write_name(
     void *context, const char *name, const char *path, uint64_t n_bytes, const char *digest, int64_t modified_s)
 {
     struct json_writer *out = context;
     (void)path, (void)n_bytes, (void)digest;
+    size_t n;
+    const char *id = model_id(name, &n);
     json_write_literal(out, out->bytes[out->n_bytes - 1] == '[' ? "{\"id\":" : ",{\"id\":");
-    json_write_string(out, name, strlen(name));
+    json_write_string(out, id, n);
     json_write_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"local\"}", (long long)modified_s);
     return true;
 }
@@ -120,12 +132,19 @@ struct wanted {
     char *digest; // NULL: none known
 };
 
+static bool is_id_of(const char *id, const char *name)
+{
+    size_t n;
+    const char *own = model_id(name, &n);
+    return strlen(id) == n && memcmp(id, own, n) == 0;
+}
+
 static bool take_wanted(
     void *context, const char *name, const char *path, uint64_t n_bytes, const char *digest, int64_t modified_s)
 {
     struct wanted *wanted = context;
     (void)n_bytes, (void)modified_s;
-    if (wanted->name != NULL && strcmp(wanted->name, name) != 0)
+    if (wanted->name != NULL && strcmp(wanted->name, name) != 0 && !is_id_of(wanted->name, name))
         return true;
     wanted->path = strdup(path);
     wanted->digest = digest != NULL ? strdup(digest) : NULL;

@@ -186,8 +186,9 @@ describe('the OpenAI-compatible API', () => {
 
     test("OpenAI's client lists models and gets an answer", async () => {
         const list = await client.models.list();
-        assert.deepEqual(list.data.map((m) => m.id), ['carat-demo.gguf']);
-        const answer = await client.chat.completions.create({ model: 'carat-demo.gguf', messages: question, temperature: 0 });
+        assert.deepEqual(list.data.map((m) => m.id), ['carat-demo']);
+        const answer = await client.chat.completions.create({ model: 'carat-demo', messages: question, temperature: 0 });
+        assert.equal(answer.model, 'carat-demo');
         assert.equal(answer.choices[0].message.content, 'Ruby is red.');
         assert.equal(answer.choices[0].finish_reason, 'stop');
         assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
@@ -254,6 +255,72 @@ describe('the OpenAI-compatible API', () => {
         const answer = await client.chat.completions.create({ model: 'carat-demo.gguf', messages: question, temperature: 0 });
         assert.equal(answer.choices[0].message.content, 'Ruby is red.');
         assert.ok(Date.now() - start < 30_000);
+    });
+
+    test('a client that goes away before an answer without a stream frees the engine too', async () => {
+        const stop = new AbortController();
+        const ask = (more, signal) => fetch(`${server.url}/v1/chat/completions`, {
+            method: 'POST', signal, body: JSON.stringify({ messages: question, temperature: 0, ...more }),
+        });
+        const long = ask({ ignore_eos: true, max_tokens: 3500 }, stop.signal).catch(() => undefined);
+        const begun = Date.now();
+        await new Promise((resolve) => setTimeout(resolve, 300));
+        stop.abort();
+        await long;
+        const asked = Date.now();
+        assert.equal((await (await ask({})).json()).choices[0].message.content, 'Ruby is red.');
+        const waited = Date.now() - asked;
+        // Without a stop the rest of the first answer would have been waited for.
+        const whole = await (await ask({ ignore_eos: true, max_tokens: 3500 })).json();
+        const rest = whole.timings.predicted_ms - (asked - begun);
+        assert.ok(waited < 0.7 * rest, `${waited} ms were waited, the rest takes ${rest} ms`);
+    });
+
+    test('a model is named by its file, and found by its name with and without the extension', async () => {
+        const one = await serve('--models', '/tmp', demoModel);
+        try {
+            const list = await (await fetch(`${one.url}/v1/models`)).json();
+            assert.deepEqual(list.data.map((m) => m.id), ['carat-demo']);
+            const answer = await (await fetch(`${one.url}/v1/chat/completions`, { method: 'POST', body: JSON.stringify({ messages: question, max_tokens: 1 }) })).json();
+            assert.equal(answer.model, 'carat-demo');
+        } finally {
+            await one.stop();
+        }
+        for (const model of ['carat-demo.gguf', 'carat-demo']) {
+            const answer = await client.chat.completions.create({ model, messages: question, max_tokens: 1 });
+            assert.equal(answer.model, 'carat-demo');
+        }
+    });
+
+    test('pictures and sounds that cannot be taken are the request\'s fault, in words', async () => {
+        const png = fs.readFileSync(path.join(repository, 'app/public/icon-192.png'));
+        const wav = (format, bits, samples) => {
+            const head = Buffer.alloc(44);
+            head.write('RIFF', 0); head.writeUInt32LE(36 + samples.length, 4); head.write('WAVEfmt ', 8); head.writeUInt32LE(16, 16);
+            head.writeUInt16LE(format, 20); head.writeUInt16LE(1, 22); head.writeUInt32LE(16000, 24); head.writeUInt32LE(16000 * bits / 8, 28);
+            head.writeUInt16LE(bits / 8, 32); head.writeUInt16LE(bits, 34); head.write('data', 36); head.writeUInt32LE(samples.length, 40);
+            return Buffer.concat([head, samples]);
+        };
+        const image = (data) => ({ type: 'image_url', image_url: { url: `data:image/png;base64,${Buffer.from(data).toString('base64')}` } });
+        const sound = (data) => ({ type: 'input_audio', input_audio: { data: Buffer.from(data).toString('base64'), format: 'wav' } });
+        const nan = Buffer.alloc(4000);
+        nan.writeFloatLE(NaN, 400);
+        for (const [part, word] of [
+            [image('no picture'), 'image'], [image(''), 'empty'], [image(png.subarray(0, 60)), 'image'], [image('RIFF\0\0\0\0WEBPVP8 '), 'WebP'],
+            [sound('no sound'), 'sound'], [sound(wav(1, 16, Buffer.alloc(0))), 'empty'], [sound(wav(85, 16, Buffer.alloc(4000))), 'compressed'],
+            [sound(wav(3, 32, nan)), 'sample 100'], [sound(wav(1, 16, Buffer.alloc(200))), 'too few'],
+            [{ type: 'image_url' }, 'image_url'], [{ type: 'input_audio', input_audio: {} }, 'input_audio'],
+        ]) {
+            for (const stream of [false, true]) {
+                const answer = await fetch(`${server.url}/v1/chat/completions`, {
+                    method: 'POST', body: JSON.stringify({ stream, messages: [{ role: 'user', content: [part, { type: 'text', text: '?' }] }] }),
+                });
+                const { error } = await answer.json();
+                assert.equal(answer.status, 400, JSON.stringify(error));
+                assert.equal(error.type, 'invalid_request_error');
+                assert.ok(error.message.includes(word), `'${error.message}' says '${word}'`);
+            }
+        }
     });
 
     test('several requests at once are answered one after the other', async () => {
