@@ -7,9 +7,9 @@
 #include "commands.h"
 #include "dump_media.h"
 #include "engine/model.h"
-#include "gguf/writer.h"
 #include "lora/adapter.h"
 #include "options.h"
+#include "output.h"
 
 static const char help[] =
     "usage: carat dump logits|hidden MODEL --tokens IDS -o FILE.gguf [OPTIONS]\n\n"
@@ -229,7 +229,7 @@ static void declare(struct gguf_writer *writer, const struct dump *dump, const s
 
 static bool save(struct dump *dump)
 {
-    struct gguf_writer *writer = gguf_writer_new(dump->output, 0, &dump->err);
+    struct gguf_writer *writer = output_new(dump->output, &dump->err);
     if (writer == NULL)
         return false;
     gguf_write_text(writer, "general.architecture", "golden");

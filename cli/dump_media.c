@@ -9,11 +9,11 @@
 
 #include "base/clock.h"
 #include "engine/model.h"
-#include "gguf/writer.h"
 #include "media.h"
 #include "media/sound.h"
 #include "model/towers.h"
 #include "options.h"
+#include "output.h"
 
 static const char help[] =
     "usage: carat dump image MODEL --image FILE -o FILE.gguf [OPTIONS]\n"
@@ -198,7 +198,7 @@ static bool hear(struct dump *dump, struct carat_error *err)
 
 static bool save(const struct dump *dump, struct carat_error *err)
 {
-    struct gguf_writer *writer = gguf_writer_new(dump->output, 0, err);
+    struct gguf_writer *writer = output_new(dump->output, err);
     if (writer == NULL)
         return false;
     const struct image *image = &dump->resized;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "engine/model.h"
 
 struct arguments arguments_begin(int argc, char **argv)
@@ -120,7 +121,7 @@ bool parse_ids(const char *text, int32_t **ids, int32_t *n_ids, struct carat_err
 
 const char model_options_help[] =
     "  --backend NAME        cpu, webgpu or ref (default: webgpu if there is a GPU, else cpu)\n"
-    "  --threads N           threads of the cpu backend (default: one per core)\n"
+    "  --threads N           threads of the cpu backend, at most 256 (default: one per core)\n"
     "  --exact               cpu: 32-bit activations, slower and exact\n"
     "  --compat NAME         compute as ollama or llama.cpp do where they differ from the definition\n"
     "  --mmproj FILE         file with the vision and audio towers\n"
@@ -153,7 +154,7 @@ bool model_option(struct arguments *arguments, const char *option, struct carat_
     if (strcmp(option, "--backend") == 0)
         options->backend = option_backend(arguments, option);
     else if (strcmp(option, "--threads") == 0 || strcmp(option, "-t") == 0)
-        options->n_threads = (int32_t)option_int(arguments, option, 1, 1024);
+        options->n_threads = (int32_t)option_int(arguments, option, 1, THREADS_MAX);
     else if (strcmp(option, "--exact") == 0)
         options->exact = true;
     else if (strcmp(option, "--compat") == 0)

@@ -14,8 +14,8 @@
 #include "gguf/gguf.h"
 #include "gguf/mix.h"
 #include "gguf/quants.h"
-#include "gguf/writer.h"
 #include "options.h"
+#include "output.h"
 
 static const char help[] =
     "usage: carat quantize IN OUT.gguf MIX [OPTIONS]\n\n"
@@ -24,7 +24,7 @@ static const char help[] =
     "store. MIX names the types: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, or F16, BF16, F32. Norms, routers and towers stay as\n"
     "they are; rows that do not suit a type get the nearest that fits, as in llama.cpp.\n\n"
     "  --allow-requantize  also accept IN whose weights are quantised already (loses quality twice)\n"
-    "  --threads N         threads (default: one per core)\n";
+    "  --threads N         threads, at most 256 (default: one per core)\n";
 
 enum { PIECE_ELEMS = 4 << 20, MAX_ROW_ELEMS = 1 << 24 };
 
@@ -226,7 +226,7 @@ static bool quantize(struct quantize *q, int n_threads, struct carat_error *err)
         return false;
     if (!check_output(q->out_path, gguf_file_source(q->in, 0)->name, err))
         return false;
-    q->out = gguf_writer_new(q->out_path, 0, err);
+    q->out = output_new(q->out_path, err);
     q->pool = q->out != NULL ? threads_new(n_threads, err) : NULL;
     return q->pool != NULL && convert_all(q, err);
 }
@@ -255,7 +255,7 @@ int command_quantize(int argc, char **argv)
         else if (strcmp(option, "--allow-requantize") == 0)
             q.allow_requantize = true;
         else if (strcmp(option, "--threads") == 0)
-            n_threads = (int)option_int(&arguments, option, 1, 1024);
+            n_threads = (int)option_int(&arguments, option, 1, THREADS_MAX);
         else
             usage_error(argv[0], "there is no option '%s'", option);
     }

@@ -147,8 +147,12 @@ static bool parse(struct run *run, int argc, char **argv)
     }
     if (run->model_name == NULL)
         usage_error("run", "which model?");
-    if (run->n_stops > 0 && (run->raw || run->token_text != NULL))
-        usage_error("run", "--stop works with the chat template only, not with --raw or --tokens");
+    const char *of_chats = run->n_stops > 0 ? "--stop" : run->system != NULL ? "--system" : run->think ? "--think" : NULL;
+    if (of_chats != NULL && (run->raw || run->token_text != NULL))
+        usage_error("run", "%s works with the chat template only, not with --raw or --tokens", of_chats);
+    for (int i = 0; i < run->n_parts; i++)
+        if (run->parts[i].kind == PART_TEXT && run->token_text != NULL)
+            usage_error("run", "--tokens and -p both give the prompt: leave one of them out");
     return true;
 }
 

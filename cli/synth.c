@@ -6,6 +6,7 @@
 
 #include "commands.h"
 #include "options.h"
+#include "output.h"
 #include "synth.h"
 
 static const char help[] =
@@ -106,7 +107,7 @@ static bool write_file(const struct synth *synth, struct gguf_writer *writer, st
 
 static bool synthesise(const struct synth *synth, const char *path, struct carat_error *err)
 {
-    struct gguf_writer *writer = gguf_writer_new(path, 0, err);
+    struct gguf_writer *writer = output_new(path, err);
     if (writer == NULL)
         return false;
     bool ok = write_file(synth, writer, err);

@@ -119,12 +119,63 @@ static void wrong_options_are_usage_errors(void **state)
     (void)state;
     static const char *const options[] = {"--logit-bias =5", "--logit-bias 5=", "--logit-bias 5=inf", "--logit-bias 5",
         "--logit-bias x=1", "--seed -1", "--temp nan", "--top-p 2", "-n 0", "--raw --stop x", "--lora-scale 1", "--json=x",
-        "-c 0", "more"};
+        "-c 0", "more", "--tokens 2,9", "--raw --system x", "--raw --think", "--threads 257", "--threads 0"};
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
         if (shell("$C run " MODEL ON_CPU "-p abc %s 2>/dev/null", options[i]) != 2)
             fail_msg("'%s' was accepted", options[i]);
         assert_string_equal(output, "");
     }
+}
+
+// The option's range is the library's, and its help says it.
+static void as_many_threads_as_the_help_says_are_taken(void **state)
+{
+    (void)state;
+    assert_int_equal(shell("$C run --help"), 0);
+    assert_non_null(strstr(output, "at most 256"));
+    assert_int_equal(shell("$C run " MODEL " --backend cpu --threads 256 -p abc -n 1 --temp 0"), 0);
+    assert_int_equal(shell("$C quantize --help"), 0);
+    assert_non_null(strstr(output, "at most 256"));
+    assert_int_equal(shell("$C quantize x y Q8_0 --threads 257 2>/dev/null"), 2);
+}
+
+// Starts the program, stops it with the signal as soon as NAME.part is there, and tells how it ended.
+static int stop_when_writing(int number, const char *part, const char *const arguments[])
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        execv(CARAT_PROGRAM, (char *const *)arguments);
+        _exit(127);
+    }
+    while (access(part, F_OK) != 0 && waitpid(child, &status, WNOHANG) == 0)
+        usleep(200);
+    if (access(part, F_OK) == 0 && kill(child, number) == 0)
+        assert_int_equal(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void a_command_that_is_stopped_leaves_no_part_of_a_file(void **state)
+{
+    (void)state;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    char folder[] = "/tmp/carat-XXXXXX", file[64], part[72];
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/out.gguf", folder);
+    snprintf(part, sizeof part, "%s.part", file);
+    const char *synth[] = {"carat", "synth", "e2b", file, NULL};
+    const char *quantize[] = {"carat", "quantize", CARAT_SOURCE_DIR "/models/carat-demo.gguf", file, "Q4_K_M",
+        "--allow-requantize", "--threads", "1", NULL};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        for (int verb = 0; verb < 2; verb++) {
+            int status = stop_when_writing(numbers[i], part, verb == 0 ? synth : quantize);
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == numbers[i]);
+            assert_int_not_equal(access(part, F_OK), 0);
+            assert_int_not_equal(access(file, F_OK), 0);
+        }
+    }
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void a_switch_of_a_conversation_is_a_boolean(void **state)
@@ -286,6 +337,8 @@ int main(void)
         cmocka_unit_test(a_missing_prompt_is_refused_and_the_model_file_is_never_read_as_one),
         cmocka_unit_test(a_prompt_on_stdin_is_read_to_its_end_zero_bytes_included),
         cmocka_unit_test(wrong_options_are_usage_errors),
+        cmocka_unit_test(as_many_threads_as_the_help_says_are_taken),
+        cmocka_unit_test(a_command_that_is_stopped_leaves_no_part_of_a_file),
         cmocka_unit_test(a_switch_of_a_conversation_is_a_boolean),
         cmocka_unit_test(a_seed_gives_the_same_tokens_with_any_number_of_threads),
         cmocka_unit_test(adapters_are_added_with_their_strength),

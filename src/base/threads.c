@@ -27,7 +27,7 @@
 #include <sys/syscall.h>
 #endif
 
-enum { MAX_THREADS = 256, SPINS_BEFORE_SLEEP = 4000 };
+enum { SPINS_BEFORE_SLEEP = 4000 };
 
 // Each word on its own cache line, so that spinning on one does not slow down the others.
 struct word {
@@ -272,8 +272,8 @@ struct threads *threads_new(int n_threads, struct carat_error *err)
 {
     if (n_threads == 0)
         n_threads = count_cores();
-    if (n_threads < 1 || n_threads > MAX_THREADS) {
-        fail(err, CARAT_BAD_ARGUMENT, "%d threads were asked for; 1 to %d are possible", n_threads, MAX_THREADS);
+    if (n_threads < 1 || n_threads > THREADS_MAX) {
+        fail(err, CARAT_BAD_ARGUMENT, "%d threads were asked for; 1 to %d are possible", n_threads, THREADS_MAX);
         return NULL;
     }
     size_t n_bytes = (sizeof(struct threads) + 127) / 128 * 128;

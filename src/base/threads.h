@@ -15,7 +15,9 @@ struct threads;
 // index: 0 .. n_threads - 1. Called once per thread and job.
 typedef void threads_job(void *context, int index, int n_threads);
 
-// n_threads >= 1; 0 = one per physical core. The result is freed with threads_free.
+enum { THREADS_MAX = 256 };
+
+// n_threads from 1 to THREADS_MAX; 0 = one per physical core. The result is freed with threads_free.
 struct threads *threads_new(int n_threads, struct carat_error *err);
 void threads_free(struct threads *pool);
 int threads_count(const struct threads *pool);
