@@ -435,7 +435,7 @@ static void hostile_bytes_are_refused_and_leave_the_session_alone(void **state)
     struct blob held = save(session, CARAT_STATE_OWN);
     for (int f = 0; f < 2; f++) {
         struct blob blob = save(source, forms[f]);
-        size_t n_head = f == 0 ? 64 + strlen(model->name) + 24 * 12 + 5 * 16 : 16 + 40 + 4 * 24 + 16 + 5 * 12;
+        size_t n_head = f == 0 ? 64 + strlen(model->name) + 24 * 12 + 5 * 16 + 8 : 16 + 40 + 4 * 24 + 16 + 5 * 12;
         uint8_t *changed = malloc(blob.n + 8);
         static const uint8_t masks[] = {0x01, 0x80, 0xff};
         int n_refused = 0;
@@ -446,7 +446,7 @@ static void hostile_bytes_are_refused_and_leave_the_session_alone(void **state)
                 check_hostile(session, changed, blob.n, blob.n, 4096, held, &n_refused);
             }
         }
-        assert_true(n_refused > 300);
+        assert_true(n_refused > 300 && (f != 0 || n_refused == 3 * (int)n_head)); // carat's own form has checksums
         // Cut off, with the length that is left and with the length that was.
         for (size_t n = 0; n < blob.n; n += n < n_head + 40 ? 1 : 997) {
             n_refused = 0;
@@ -460,7 +460,7 @@ static void hostile_bytes_are_refused_and_leave_the_session_alone(void **state)
         check_hostile(session, changed, blob.n + 4, blob.n + 4, 4096, held, &n_refused);
         check_hostile(session, changed, blob.n + 4, blob.n, 4096, held, &n_refused);
         // No numbers.
-        store_u16(changed + blob.n - (f == 0 ? 2 : 4) + (f == 0 ? 0 : 2), f == 0 ? 0x7c00 : 0x7fc0);
+        store_u16(changed + blob.n - (f == 0 ? 8 + 2 : 2), f == 0 ? 0x7c00 : 0x7fc0);
         check_hostile(session, changed, blob.n, blob.n, 4096, held, &n_refused);
         assert_int_equal(n_refused, 3);
         free(changed);

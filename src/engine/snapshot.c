@@ -27,6 +27,7 @@ struct snapshot *snapshot_new(struct carat_session *session, struct carat_error 
         return NULL;
     }
     snapshot->ticket = -1;
+    xxh64_begin(&snapshot->sum);
     session->state = snapshot;
     session->phase = PHASE_STATE;
     return snapshot;

@@ -12,6 +12,7 @@
 #ifndef CARAT_ENGINE_SNAPSHOT_H
 #define CARAT_ENGINE_SNAPSHOT_H
 
+#include "base/xxh64.h"
 #include "engine/session.h"
 
 enum {
@@ -21,7 +22,10 @@ enum {
     RLKV_SECTION_BYTES = 12,
     CRTS_HEAD_BYTES = 64,
     CRTS_SECTION_BYTES = 16,
-    SNAPSHOT_VERSION = 1, // of either form
+    CRTS_SUMMED_BYTES = 60, // of the head, which the 4 bytes after them check
+    CRTS_SUM_BYTES = 8,     // at the end of the head and at the end of the payload
+    RLMS_VERSION = 1,
+    CRTS_VERSION = 2,     // 1 had no checksums
     MAX_NAME_BYTES = 255, // of the model's name
     MAX_SAMPLER_BYTES = 16 << 20,
     PIECE_BYTES = 512 << 10, // or one row, if that is longer
@@ -41,6 +45,7 @@ struct snapshot_head {
     size_t sampler_at, n_sampler; // the sampler's state; n_sampler 0: none
     size_t ids_at, keys_at;       // [position] each; 0: the form has none
     size_t sections_at;           // [n_sections]
+    size_t n_sum;                 // bytes of a checksum: CRTS_SUM_BYTES, or 0 where the form has none
 };
 
 // A state that is being saved or restored.
@@ -62,9 +67,12 @@ struct snapshot {
     int32_t row;
     // On their way between the cache and the file
     uint8_t *cache_rows, *file_rows;
-    size_t n_filled; // bytes of file_rows, when restoring
-    int32_t ticket;  // of the read-back under way, -1: none
-    bool emptied;    // the session's former contents are gone
+    size_t n_filled;  // bytes of file_rows, when restoring
+    struct xxh64 sum; // of the payload so far
+    uint8_t sum_bytes[CRTS_SUM_BYTES];
+    size_t n_sum_done; // of sum_bytes, given or taken
+    int32_t ticket;    // of the read-back under way, -1: none
+    bool emptied;      // the session's former contents are gone
 };
 
 // Rows of one section that lie beside each other in the cache and fit the buffers.

@@ -126,7 +126,7 @@ static bool read_rlms(const struct carat_session *session, struct snapshot *snap
     struct snapshot_head *head = &snapshot->head;
     uint32_t n_sampler = load_u32(snapshot->bytes + 8);
     uint64_t n_kv = load_u32(snapshot->bytes + 12);
-    if (snapshot->bytes[4] != SNAPSHOT_VERSION)
+    if (snapshot->bytes[4] != RLMS_VERSION)
         return fail(err, CARAT_UNSUPPORTED, "the saved state is RLMS version %d; version 1 is known", snapshot->bytes[4]);
     if (n_sampler == 0 || n_sampler > MAX_SAMPLER_BYTES)
         return bad(err, "its sampler's part has an impossible length");
@@ -142,7 +142,7 @@ static bool read_rlkv(const struct carat_session *session, struct snapshot *snap
     const uint8_t *kv = snapshot->bytes + head->sections_at - RLKV_HEAD_BYTES;
     if (memcmp(kv, "RLKV", 4) != 0)
         return bad(err, "its keys and values do not begin with RLKV");
-    if (kv[4] != SNAPSHOT_VERSION)
+    if (kv[4] != RLMS_VERSION)
         return fail(err, CARAT_UNSUPPORTED, "the saved state's keys are RLKV version %d; version 1 is known", kv[4]);
     head->elem_bytes = 4;
     return check_shape(session, snapshot, load_u32(kv + 8), load_u32(kv + 12), err) &&
@@ -162,15 +162,21 @@ static bool read_crts(const struct carat_session *session, struct snapshot *snap
     uint32_t elem_bytes = load_u32(bytes + 40);
     uint32_t n_sampler = load_u32(bytes + 48);
     uint32_t n_name = load_u32(bytes + 52);
-    if (version != SNAPSHOT_VERSION)
-        return fail(err, CARAT_UNSUPPORTED, "the saved state is version %u of carat's form; version 1 is known", version);
+    if (version < 1 || version > CRTS_VERSION)
+        return fail(err, CARAT_UNSUPPORTED,
+            "the saved state is version %u of carat's form; versions 1 to %d are known: use a newer carat, or feed the tokens "
+            "again",
+            version, CRTS_VERSION);
+    head->n_sum = version == 1 ? 0 : CRTS_SUM_BYTES;
+    if (head->n_sum != 0 && load_u32(bytes + CRTS_SUMMED_BYTES) != (uint32_t)xxh64(bytes, CRTS_SUMMED_BYTES))
+        return bad(err, "its first 64 bytes do not have the checksum that they say");
     if (!check_total(snapshot, load_u64(bytes + 8), err))
         return false;
     if (n_sampler > MAX_SAMPLER_BYTES || n_name > MAX_NAME_BYTES)
         return bad(err, "its sampler's part or its model's name has an impossible length");
     if (elem_bytes != 2 && elem_bytes != 4)
         return bad(err, "its numbers have neither 2 nor 4 bytes");
-    if (load_u32(bytes + 60) != 0)
+    if (head->n_sum == 0 && load_u32(bytes + CRTS_SUMMED_BYTES) != 0)
         return bad(err, "a field that must be 0 is not");
     head->elem_bytes = (int)elem_bytes;
     head->sampler_at = CRTS_HEAD_BYTES + n_name;
@@ -204,7 +210,14 @@ static bool read_origin(const struct carat_session *session, struct snapshot *sn
         return false;
     head->keys_at = head->ids_at + 4 * (size_t)head->position;
     head->sections_at = head->keys_at + 8 * (size_t)head->position;
-    return ask_for(snapshot, head->sections_at + CRTS_SECTION_BYTES * (uint64_t)head->n_sections, err);
+    return ask_for(snapshot, head->sections_at + CRTS_SECTION_BYTES * (uint64_t)head->n_sections + head->n_sum, err);
+}
+
+static bool check_head_sum(const struct snapshot *snapshot, struct carat_error *err)
+{
+    size_t n = (size_t)snapshot->head.n_bytes - snapshot->head.n_sum;
+    return snapshot->head.n_sum == 0 || load_u64(snapshot->bytes + n) == xxh64(snapshot->bytes, n) ||
+           bad(err, "its tokens and its table of layers do not have the checksum that it says");
 }
 
 static bool check_ids(const struct carat_session *session, const struct snapshot *snapshot, struct carat_error *err)
@@ -239,10 +252,11 @@ static bool read_magic(const struct carat_session *session, struct snapshot *sna
 
 static bool read_rest(const struct carat_session *session, struct snapshot *snapshot, struct carat_error *err)
 {
+    const struct snapshot_head *head = &snapshot->head;
     snapshot->complete =
-        read_sections(session, snapshot, err) && check_ids(session, snapshot, err) &&
-        check_total(snapshot, snapshot->head.n_bytes + snapshot_payload_bytes(snapshot, session->kv->config), err) &&
-        (snapshot->head.n_sampler == 0 || check_sampler(session, snapshot, err));
+        check_head_sum(snapshot, err) && read_sections(session, snapshot, err) && check_ids(session, snapshot, err) &&
+        check_total(snapshot, head->n_bytes + snapshot_payload_bytes(snapshot, session->kv->config) + head->n_sum, err) &&
+        (head->n_sampler == 0 || check_sampler(session, snapshot, err));
     return snapshot->complete;
 }
 

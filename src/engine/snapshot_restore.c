@@ -56,14 +56,30 @@ static bool take_head(struct carat_session *session, const uint8_t **bytes, size
     return !snapshot->complete || snapshot_take_buffers(snapshot, session->kv, err);
 }
 
+// What follows the payload: its checksum.
+static bool take_sum(struct snapshot *snapshot, const uint8_t **bytes, size_t *n, struct carat_error *err)
+{
+    fill(snapshot->sum_bytes, &snapshot->n_sum_done, snapshot->head.n_sum, bytes, n);
+    return *n == 0 || fail(err, CARAT_BAD_ARGUMENT, "more bytes came than the %llu that were announced",
+                          (unsigned long long)snapshot->n_total);
+}
+
+static bool check_sum(const struct snapshot *snapshot, struct carat_error *err)
+{
+    uint64_t got = xxh64_of(&snapshot->sum);
+    return snapshot->head.n_sum == 0 || load_u64(snapshot->sum_bytes) == got ||
+           fail(err, CARAT_BAD_FILE,
+               "the saved state is damaged: its keys and values have the checksum %016llx, not %016llx as it says",
+               (unsigned long long)got, (unsigned long long)load_u64(snapshot->sum_bytes));
+}
+
 static bool take_rows(struct carat_session *session, const uint8_t **bytes, size_t *n, struct carat_error *err)
 {
     struct snapshot *snapshot = session->state;
     struct ops *ops = session->model->ops;
     struct stretch stretch;
     if (!snapshot_next_stretch(snapshot, session->kv, &stretch))
-        return fail(
-            err, CARAT_BAD_ARGUMENT, "more bytes came than the %llu that were announced", (unsigned long long)snapshot->n_total);
+        return take_sum(snapshot, bytes, n, err);
     size_t n_elems = (size_t)stretch.n_rows * (size_t)stretch.layer->row_elems;
     size_t n_room = n_elems * (size_t)snapshot->head.elem_bytes;
     if (!snapshot->emptied)
@@ -72,6 +88,7 @@ static bool take_rows(struct carat_session *session, const uint8_t **bytes, size
     if (snapshot->n_filled < n_room)
         return true;
     snapshot->n_filled = 0;
+    xxh64_add(&snapshot->sum, snapshot->file_rows, n_room);
     int cache_bytes = stretch.layer->is_f32 ? 4 : 2;
     if (!snapshot_convert(snapshot->file_rows, snapshot->head.elem_bytes, snapshot->cache_rows, cache_bytes, n_elems))
         return fail(err, CARAT_BAD_FILE,
@@ -150,6 +167,8 @@ bool carat_state_restore_end(struct carat_session *session, struct carat_error *
             (unsigned long long)snapshot->n_total);
         return give_up(session, err);
     }
+    if (!check_sum(snapshot, err))
+        return give_up(session, err);
     if (snapshot->sampler != NULL && head->n_sampler > 0 &&
         !sampler_restore(snapshot->sampler, snapshot->bytes + head->sampler_at, head->n_sampler, err))
         return give_up(session, err);

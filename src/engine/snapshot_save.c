@@ -83,12 +83,13 @@ static void write_own(const struct carat_session *session, const struct snapshot
     size_t n_name = strlen(model->name);
     uint8_t *at = snapshot->bytes;
     memcpy(at, "CRTS", 4);
-    at = store_u64(store_u32(at + 4, SNAPSHOT_VERSION), snapshot->n_total);
+    at = store_u64(store_u32(at + 4, CRTS_VERSION), snapshot->n_total);
     at = store_u64(store_u64(at, model_digest(model)), model_adapters_digest(model));
     at = store_u32(store_u32(at, (uint32_t)head->position), snapshot_layout_hash(config));
     at = store_u32(store_u32(at, (uint32_t)head->elem_bytes), (uint32_t)head->n_sections);
     at = store_u32(store_u32(at, (uint32_t)head->n_sampler), (uint32_t)n_name);
-    at = store_u32(store_u32(at, (uint32_t)model->n_adapters), 0);
+    at = store_u32(at, (uint32_t)model->n_adapters);
+    at = store_u32(at, (uint32_t)xxh64(snapshot->bytes, CRTS_SUMMED_BYTES));
     memcpy(at, model->name, n_name);
     if (sampler != NULL)
         sampler_dump(sampler, true, at + n_name, head->n_sampler);
@@ -103,6 +104,7 @@ static void write_own(const struct carat_session *session, const struct snapshot
         at = store_u32(store_u32(at, (uint32_t)section->layer), (uint32_t)section->n);
         at = store_u32(store_u32(at, (uint32_t)layer->n_kv_heads), (uint32_t)layer->head_dim);
     }
+    store_u64(at, xxh64(snapshot->bytes, (size_t)(at - snapshot->bytes)));
 }
 
 static uint64_t head_bytes(const struct carat_session *session, const struct snapshot *snapshot)
@@ -111,7 +113,7 @@ static uint64_t head_bytes(const struct carat_session *session, const struct sna
     if (snapshot->form == CARAT_STATE_RLMS)
         return RLMS_HEAD_BYTES + head->n_sampler + RLKV_HEAD_BYTES + RLKV_SECTION_BYTES * (uint64_t)head->n_sections;
     return CRTS_HEAD_BYTES + strlen(session->model->name) + head->n_sampler + (uint64_t)head->position * (4 + 8) +
-           CRTS_SECTION_BYTES * (uint64_t)head->n_sections;
+           CRTS_SECTION_BYTES * (uint64_t)head->n_sections + head->n_sum;
 }
 
 static bool make_head(struct carat_session *session, struct snapshot *snapshot, struct sampler *sampler, struct carat_error *err)
@@ -122,9 +124,10 @@ static bool make_head(struct carat_session *session, struct snapshot *snapshot, 
     if (!list_sections(session, snapshot, err) || (original && !check_original(config, snapshot, err)))
         return false;
     head->elem_bytes = original || session->kv->layers[0].is_f32 ? 4 : 2;
+    head->n_sum = original ? 0 : CRTS_SUM_BYTES;
     head->n_sampler = sampler != NULL ? sampler_dump(sampler, !original, NULL, 0) : 0;
     head->n_bytes = head_bytes(session, snapshot);
-    snapshot->n_total = head->n_bytes + snapshot_payload_bytes(snapshot, config);
+    snapshot->n_total = head->n_bytes + snapshot_payload_bytes(snapshot, config) + head->n_sum;
     snapshot->bytes = malloc((size_t)head->n_bytes);
     if (snapshot->bytes == NULL)
         return fail(err, CARAT_NO_MEMORY, "no memory to save a session of %d positions", head->position);
@@ -185,8 +188,13 @@ static enum carat_status save_next(struct carat_session *session, const void **b
     if (snapshot->n_done == 0)
         return give(snapshot, snapshot->bytes, (size_t)snapshot->head.n_bytes, bytes, n_bytes);
     struct stretch stretch;
-    if (!snapshot_next_stretch(snapshot, session->kv, &stretch))
-        return CARAT_DONE;
+    if (!snapshot_next_stretch(snapshot, session->kv, &stretch)) {
+        if (snapshot->n_sum_done == snapshot->head.n_sum)
+            return CARAT_DONE;
+        snapshot->n_sum_done = snapshot->head.n_sum;
+        store_u64(snapshot->sum_bytes, xxh64_of(&snapshot->sum));
+        return give(snapshot, snapshot->sum_bytes, snapshot->n_sum_done, bytes, n_bytes);
+    }
     size_t n = (size_t)stretch.n_rows * (size_t)stretch.layer->row_elems;
     int cache_bytes = stretch.layer->is_f32 ? 4 : 2;
     if (snapshot->ticket < 0) {
@@ -209,6 +217,7 @@ static enum carat_status save_next(struct carat_session *session, const void **b
         return CARAT_FAILED;
     }
     snapshot_advance(snapshot, stretch.n_rows);
+    xxh64_add(&snapshot->sum, snapshot->file_rows, n * (size_t)elem_bytes);
     return give(snapshot, snapshot->file_rows, n * (size_t)elem_bytes, bytes, n_bytes);
 }
 

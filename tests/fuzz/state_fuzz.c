@@ -1,6 +1,7 @@
 // state_fuzz.c: any bytes as a saved state, given in pieces: an error, or a session that saves what it took.
 //
-// The model is two layers of keys without a file behind them. Sizes and digests, which a fuzzer can't guess, are put right.
+// The model is two layers of keys without a file behind them. Sizes, digests and checksums, which a fuzzer can't guess, are put
+// right.
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,11 +38,26 @@ static struct carat_session *make_session(void)
     return &session;
 }
 
+static void put_sums_right(uint8_t *bytes, size_t n)
+{
+    if (load_u32(bytes + 4) != CRTS_VERSION)
+        return;
+    store_u32(bytes + CRTS_SUMMED_BYTES, (uint32_t)xxh64(bytes, CRTS_SUMMED_BYTES));
+    // The end of the head, by what it says itself.
+    uint64_t at = CRTS_HEAD_BYTES + (uint64_t)load_u32(bytes + 52) + load_u32(bytes + 48) + 12 * (uint64_t)load_u32(bytes + 32) +
+                  CRTS_SECTION_BYTES * (uint64_t)load_u32(bytes + 44);
+    if (at + 2 * CRTS_SUM_BYTES > n)
+        return;
+    store_u64(bytes + at, xxh64(bytes, at));
+    store_u64(bytes + n - CRTS_SUM_BYTES, xxh64(bytes + at + CRTS_SUM_BYTES, n - at - 2 * CRTS_SUM_BYTES));
+}
+
 static void put_right(const struct carat_session *session, uint8_t *bytes, size_t n)
 {
     if (n >= CRTS_HEAD_BYTES && memcmp(bytes, "CRTS", 4) == 0) {
         store_u64(store_u64(store_u64(bytes + 8, n), model_digest(session->model)), 0);
         store_u32(bytes + 36, snapshot_layout_hash(session->kv->config));
+        put_sums_right(bytes, n);
     }
     if (n < RLMS_HEAD_BYTES || memcmp(bytes, "RLMS", 4) != 0)
         return;
