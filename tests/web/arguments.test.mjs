@@ -1,6 +1,7 @@
 // What callers pass wrongly is refused with a CaratError that names the option, its value and what is allowed: in Node, for every
 // public entry point.
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import * as path from 'node:path';
 import { after, before, test } from 'node:test';
 import { root } from './helpers/load.mjs';
@@ -75,6 +76,19 @@ test('sources of Carat.load', async () => {
     await refused(() => Carat.load({ read: () => new Uint8Array(1) }, options), 'size', 'undefined');
     await refused(() => Carat.load({ read: 'me', size: 1 }, options), "'read'", 'function');
     await refused(() => Carat.load({ url: file, headers: 'x' }, options), "'headers'", 'object');
+    // A source may be an object of the caller's own, with more in it.
+    const bytes = await readFile(file);
+    class Own {
+        cache = new Map();
+        size = bytes.length;
+        read(offset, n) {
+            this.cache.set(offset, n);
+            return bytes.subarray(offset, offset + n);
+        }
+    }
+    const own = new Own();
+    await (await Carat.load(own, options)).close();
+    assert.ok(own.cache.size > 0);
 });
 
 test('chat.completions.create', async () => {
@@ -206,16 +220,15 @@ test('the model store, the benchmark and the self-test', async () => {
 });
 
 test('the interface of the original', async () => {
-    const { readFileSync } = await import('node:fs');
     Model.settings = { threads: 'all' };
-    await refused(() => Model.load(readFileSync(file)), "'threads'", 'all');
+    await refused(async () => Model.load(await readFile(file)), "'threads'", 'all');
     Model.settings = { backend: 'cpu', threads: 1 };
     await refused(() => Model.load(file), 'model', 'Uint8Array');
     await refused(() => Model.loadFromUrl(5), 'address');
     await refused(() => Model.loadFromOpfs('read', 5), 'function');
     await refused(() => Model.loadFromOpfs(() => new Uint8Array(1), NaN), 'size', 'NaN');
     await refused(() => Model.loadFromOpfsTextOnly(() => new Uint8Array(1), 9, -1), 'context', '-1');
-    const model = await Model.load(readFileSync(file));
+    const model = await Model.load(await readFile(file));
     await refused(() => model.encode(5), 'text');
     await refused(() => model.tokenStr(NaN), 'token', 'NaN');
     await refused(() => model.isEos('a'), 'token');

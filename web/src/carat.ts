@@ -410,9 +410,11 @@ async function plainSource(source: ModelSource, inWorker: boolean): Promise<{ pl
     if (source instanceof Uint8Array || source instanceof ArrayBuffer)
         return plain({ kind: 'bytes', bytes: source instanceof Uint8Array ? source : new Uint8Array(source) });
     if (source instanceof ReadableStream) return plainStream(source, undefined, inWorker);
+    need('the source', source, 'object');
+    const { stream, read, size, url, headers, store, sha256 } = source as Record<string, unknown>; // of a class, perhaps
     check(
         'the source',
-        source,
+        { stream, read, size, url, headers, store, sha256 },
         `stream ReadableStream, read function, size ${sizeRule}, url string|URL, headers object, store string, sha256 string`,
     );
     if ('read' in source) need('the size of a source', source.size, sizeRule);

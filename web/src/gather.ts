@@ -30,12 +30,12 @@ async function decode(part: ContentPart): Promise<Media | undefined> {
     need('a part of a message', part, 'object');
     switch (part.type) {
         case 'image_url':
-            check('image_url', part.image_url, 'url string, detail string');
-            need("'url' of image_url", part.image_url.url, 'string');
+            need("'image_url'", part.image_url, 'object');
+            need("'image_url.url'", part.image_url.url, 'string');
             return { kind: 'image-file', bytes: await fetchBytes(part.image_url.url) };
         case 'image': {
-            check('an image', part, `type string, image object, tokens ${budget}`);
             need("'image'", part.image, 'object');
+            if (part.tokens !== undefined) need("'tokens'", part.tokens, budget);
             const bytes = await bytesOf(part.image);
             const media: Media =
                 bytes !== undefined
@@ -46,7 +46,7 @@ async function decode(part: ContentPart): Promise<Media | undefined> {
             return part.tokens === undefined ? media : { ...media, tokens: part.tokens };
         }
         case 'input_audio':
-            check('input_audio', part.input_audio, 'data string, format string');
+            need("'input_audio'", part.input_audio, 'object');
             return decodeSound(fromBase64(part.input_audio.data));
         case 'audio': {
             if (part.audio instanceof Float32Array) return { kind: 'audio', samples: part.audio };
