@@ -227,7 +227,7 @@ static void the_ids_around_a_long_sound_are_those_of_llama_cpp(void **state)
     struct gguf_file *golden = media_golden_open("compat/llama.cpp-tiny-mm.gguf");
     int64_t n_expected;
     int32_t *expected = golden_tensor(golden, "sound.ids", &n_expected);
-    float *samples = compat_sound(480161);
+    float *samples = compat_sound(480321);
     for (int compat = CARAT_COMPAT_NONE; compat <= CARAT_COMPAT_LLAMA_CPP; compat++) {
         bool joined = compat == CARAT_COMPAT_LLAMA_CPP;
         struct carat_model *model = open_tiny((enum carat_compat)compat);
