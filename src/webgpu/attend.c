@@ -9,7 +9,8 @@ enum {
     TILE = 32,
     ONE_PIECE = 64, // keys of attend_one's tile: pieces are multiples of it
     LONG_PIECE = 256,
-    MOST_JOINED = 8, // pieces that the next product joins by itself: each of its workgroups reads them all
+    MANY_GROUPS = 256, // workgroups of attend_many that keep a large device busy: fewer share out the keys
+    MOST_JOINED = 8,   // pieces that the next product joins by itself: each of its workgroups reads them all
 };
 
 static uint64_t head_key(enum kernel kernel, const struct attention *a, uint32_t flags)
@@ -163,6 +164,63 @@ static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct atten
 
 // --- any number of positions --------------------------------------------------------------------------------------------------
 
+void webgpu_attend_tile(uint32_t head_dim, struct attend_tile *t)
+{
+    uint32_t vectors = divide_up(head_dim, 4);
+    uint32_t ln = vectors <= 24 ? 8 : vectors <= 64 ? 16 : 32, lm = 128 / ln; // so that it all fits 16 KB of workgroup memory
+    uint32_t tm = ln == 8 ? 8 : 4;                                            // and the registers
+    uint32_t groups = ln == 8 ? 2 : 1, quads = ln == 8 ? 4 : ln == 16 ? 2 : 1, columns = divide_up(vectors, ln);
+    uint32_t of_keys = 16 * groups, of_values = 4 * quads * columns, of_tops = tm * lm / 4;
+    uint32_t room = of_keys > of_values ? of_keys : of_values;
+    t->n_queries = tm * lm;
+    t->n_keys = 4 * groups * ln;
+    snprintf(t->definitions, sizeof t->definitions,
+        "VECTORS=%u PADDED=%d CHUNKS=%u COLUMNS=%u TM=%u LM=%u LN=%u GROUPS=%u QUADS=%u SHARES=%u XV=%u YV=%u VV=%u ROOM=%u",
+        vectors, vectors % 4 != 0, divide_up(vectors, 4), columns, tm, lm, ln, groups, quads, ln / 4, divide_up(tm * 4, ln),
+        of_keys / lm, of_values / lm, room > of_tops ? room : of_tops);
+}
+
+// Enough queries that share a key head to fill a tile?
+static bool takes_many(const struct attention *a, struct tensor qkv)
+{
+    return a->head_dim % 8 == 0 && a->head_dim <= 512 && qkv.n_rows * (a->n_heads / a->n_kv_heads) >= 64;
+}
+
+static void attend_many(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
+{
+    struct attend_tile t;
+    webgpu_attend_tile((uint32_t)a->head_dim, &t);
+    uint32_t n_rows = (uint32_t)qkv.n_rows, n_heads = (uint32_t)a->n_heads, n_kv = (uint32_t)a->n_kv_heads;
+    uint32_t n_tiles = divide_up(n_rows * (n_heads / n_kv), t.n_queries);
+    // The rows of a tile see windows that begin at different keys.
+    uint32_t most = most_keys(a, n_rows), n_keys = most + (a->window > 0 ? t.n_queries / (n_heads / n_kv) + 1 : 0);
+    uint32_t wanted = divide_up(MANY_GROUPS, n_tiles * n_kv);
+    uint32_t piece = divide_up(n_keys, (wanted < MAX_PIECES ? wanted : MAX_PIECES) * t.n_keys) * t.n_keys;
+    piece = piece > 2 * t.n_keys ? piece : 2 * t.n_keys;
+    uint32_t n_pieces = divide_up(n_keys, piece);
+    bool in_pieces = n_pieces > 1, has_last = a->last_key.buffer != NULL;
+    uint64_t key = head_key(KERNEL_ATTEND_MANY, a, in_pieces | has_last << 1);
+    struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
+    if (kernel == NULL) {
+        char definitions[256];
+        snprintf(definitions, sizeof definitions, "HALVES=%d PIECES=%d LAST_KEY=%d %s", !a->kv->is_f32, in_pieces, has_last,
+            t.definitions);
+        kernel = webgpu_kernel(gpu, key, "attend_many", definitions);
+    }
+    struct {
+        uint32_t n_heads, n_kv_heads, qkv_cols, first_position, n_rows, window, capacity, piece, n_pieces;
+    } p = {n_heads, n_kv, (uint32_t)qkv.n_cols, (uint32_t)a->first_position, n_rows, (uint32_t)a->window,
+        (uint32_t)a->kv->capacity, piece, n_pieces};
+    struct gpu_binding bindings[6] = {webgpu_tensor(qkv), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
+    int n = bind_results(gpu, a, n_pieces, out, &bindings[3]);
+    if (kernel == NULL || n == 0)
+        return;
+    if (has_last)
+        bindings[3 + n] = webgpu_tensor(a->last_key);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_tiles, n_kv, n_pieces);
+    leave_pieces(gpu, a, n_pieces, out);
+}
+
 static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
 {
     uint32_t n_rows = (uint32_t)qkv.n_rows, n_heads = (uint32_t)a->n_heads;
@@ -200,7 +258,7 @@ void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a
     }
     prepare(gpu, qkv, a);
     if (a->n_heads > 0) // else keys and values alone
-        attend_rows(gpu, qkv, a, out);
+        (takes_many(a, qkv) ? attend_many : attend_rows)(gpu, qkv, a, out);
 }
 
 // --- pieces -------------------------------------------------------------------------------------------------------------------

@@ -154,6 +154,8 @@ struct gpu_binding webgpu_tensor(struct tensor tensor);
 struct gpu_binding webgpu_scratch(struct webgpu *gpu, enum scratch which, uint64_t n_bytes);
 struct tensor webgpu_scratch_tensor(struct webgpu *gpu, enum scratch which, int32_t n_rows, int32_t n_cols);
 struct gpu_binding webgpu_vectors(struct webgpu *gpu);
+// The n_splits sums that a product left whose columns were split, each as large as out.
+struct gpu_binding webgpu_sums(struct webgpu *gpu, uint32_t n_splits, struct tensor out);
 
 // The element of a one-row weight among the vectors.
 uint32_t webgpu_vector_at(const struct weight *weight);
@@ -180,6 +182,9 @@ enum product_flags {
     PRODUCT_CLIP = 2,
     PRODUCT_CAP = 4,
     PRODUCT_PER_LAYER = 8,
+    PRODUCT_ACTIVATES = 16, // many rows only: out = activation(product)
+    PRODUCT_GATES = 32,     // many rows only: out = activation(out) * product
+    PRODUCT_MAY_WAIT = 64,  // the result may be left in sums
 };
 
 // What a product does besides: columns of the result, and epilogues.
@@ -189,6 +194,7 @@ struct product {
     float cap;
     struct tensor per_layer;
     uint32_t per_layer_first;
+    enum activation activation;
 };
 
 // out[:, out_first ..] = linear(in), adapters included.
@@ -226,6 +232,12 @@ void webgpu_norm(struct ops *ops, struct stream *stream, const struct weight *no
 
 // --- attend.c ---
 void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *attention, struct tensor out);
+// How attend_many is cut for a width of heads, up to 512: queries of a workgroup, keys that it takes at a time.
+struct attend_tile {
+    uint32_t n_queries, n_keys;
+    char definitions[160];
+};
+void webgpu_attend_tile(uint32_t head_dim, struct attend_tile *tile);
 // Can a product with `in` join the pending pieces while it reads them? Few enough, and `in` is what they make.
 bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in);
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks);

@@ -49,5 +49,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 #if PER_LAYER
     y = gelu_tanh(y) * per_layer[row * p.other_cols + p.other_first + o];
 #end
-    out[row * p.out_cols + p.out_first + o] = y;
+    let at = row * p.out_cols + p.out_first + o;
+#if GATES
+    y *= activate(out[at]);
+#end
+#if ACTIVATES
+    y = activate(y);
+#end
+    out[at] = y;
 }

@@ -1,9 +1,15 @@
 // matmul: products of one weight with many rows of activations.
 //
-// A workgroup of 64 makes 64 rows of activations by 64 rows of the weight, each invocation 8 by 8 of them in registers. Each invocation
-// decodes one row of the weight, a unit of 32 columns at a time, into workgroup memory, together with the same columns of the
-// activations (in the unit's own order); what the next step needs is on its way while this one multiplies.
-// SPLIT: the columns are dealt to several workgroups whose sums `join_splits` adds.
+// A workgroup makes a tile of TM * LM rows of activations by TN * LN rows of the weight; its LM * LN invocations each hold TM by TN
+// of it in registers, rows LM apart and columns LN apart. Sixteen columns at a time go through workgroup memory, as vectors of four
+// consecutive ones, and what the next step needs is on its way while one multiplies. Each stretch of 32 invocations is 4 by 8, in
+// such an order that neighbours read the same or adjoining vectors. Indices into workgroup memory are the same in all steps but for
+// numbers written out and the count of the loop, so that the inner one computes neither addresses nor bounds.
+//
+// An invocation decodes rows of the weight, units of 32 columns (in the unit's own order) in two steps. TURNS: two share a row, one
+// decodes the first halves of its units, the other the second ones. HALVES: numbers of 16 bits, two invocations bring neighbouring
+// words of 16 bytes of one row.
+// SPLIT: the columns are dealt to several workgroups whose sums `join_splits` or `settle` adds.
 struct Params {
     w0: vec4<u32>,
     n_rows: u32, // of the weight
@@ -38,36 +44,77 @@ struct Params {
 #bind write out: array<f32>
 #bind read w0: array<vec4<u32>>
 #use w_common
+#if !HALVES
 #use ${TYPE0} K=0
+#end
 #use activation
 
-var<workgroup> ws: array<vec4<f32>, 512>; // [32 columns][64 rows]
-var<workgroup> xs: array<vec4<f32>, 512>; // the same, a column's rows turned by 4 for every 4 columns: writers hit different banks
+const LM = ${LM}u;
+const LN = ${LN}u;
+const INVOCATIONS = LM * LN;
+const OUTS = ${TN}u * LN; // rows of the weight in a tile
+const PITCH = LM + 2u;    // padded, so that writers of four vectors of a row hit different banks
+var<workgroup> xs: array<array<array<vec4<f32>, PITCH>, 4>, ${TM}>; // [rows LM apart][vector][row]
+var<workgroup> ws: array<array<array<vec4<f32>, LN>, 4>, ${TN}>;    // likewise
 
+#if HALVES
+// Four numbers of 16 bits.
+fn numbers(w: vec2<u32>) -> vec4<f32> {
+#if BF16
+    return bitcast<vec4<f32>>(vec4<u32>(w.x << 16u, w.x & 0xffff0000u, w.y << 16u, w.y & 0xffff0000u));
+#else
+    return vec4<f32>(halves(w.x), halves(w.y));
+#end
+}
+#end
+
+// Vector v of the row that begins at `row`.
 fn input_vector(row: u32, v: u32) -> vec4<f32> {
-    var r = vec4<f32>(0.0);
-    if (row >= p.n_batch) {
-        return r;
-    }
 #if ODD
+    var r = vec4<f32>(0.0);
     for (var c = 0u; c < 4u; c++) {
         if (4u * v + c < p.n_in) {
-            r[c] = x[row * p.x_cols + 4u * v + c];
+            r[c] = x[row + 4u * v + c];
         }
     }
-#else
-    if (4u * v < p.n_in) {
-        r = x[row * (p.x_cols / 4u) + v];
-    }
-#end
-#if CLIP
-    return clamp(r, vec4<f32>(p.in_min), vec4<f32>(p.in_max));
-#else
     return r;
+#else
+#if RAGGED
+    return select(vec4<f32>(0.0), x[row + min(v, p.x_cols / 4u - 1u)], 4u * v < p.n_in);
+#else
+    return x[row + v];
+#end
 #end
 }
 
-fn finish(row: u32, o: u32, sum: f32, split: u32) {
+// A vector as it is multiplied. Not asked for where it is loaded: that would wait for it.
+fn clipped(v: vec4<f32>) -> vec4<f32> {
+#if CLIP
+    return clamp(v, vec4<f32>(p.in_min), vec4<f32>(p.in_max));
+#else
+    return v;
+#end
+}
+
+// The vector of a row of activations that meets vector j of a step.
+fn place(step: u32, j: u32) -> u32 {
+#if HALVES
+    return 4u * step + j;
+#else
+    return xi0(step >> 1u, (step & 1u) * 4u + j);
+#end
+}
+
+// What stands where the result goes, for a product that gates it.
+fn gate_at(row: u32, o: u32) -> f32 {
+#if GATES
+    return out[min(row, p.n_batch - 1u) * p.out_cols + p.out_first + min(o, p.n_rows - 1u)];
+#else
+    return 0.0;
+#end
+}
+
+fn finish(row: u32, o: u32, sum: f32, gate: f32, split: u32) {
     if (row >= p.n_batch || o >= p.n_rows) {
         return;
     }
@@ -87,73 +134,116 @@ fn finish(row: u32, o: u32, sum: f32, split: u32) {
 #if PER_LAYER
     y = gelu_tanh(y) * per_layer[row * p.other_cols + p.other_first + o];
 #end
+#if GATES
+    y *= activate(gate);
+#end
+#if ACTIVATES
+    y = activate(y);
+#end
     out[row * p.out_cols + p.out_first + o] = y;
 #end
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(INVOCATIONS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
-    let first_row = group.y * 64u;
-    let first_out = group.x * 64u;
-    let tx = t % 8u; // rows of the weight: 4 tx and 32 + 4 tx on
-    let ty = t / 8u; // rows of the activations likewise
-#for i 8
-    var low${i} = vec4<f32>(0.0);
-    var high${i} = vec4<f32>(0.0);
+    let first_row = group.y * (${TM}u * LM);
+    let first_out = group.x * OUTS;
+    // Where the subgroup of 32 stands, and the invocation in it.
+    let mr = (t / 32u) / (LN / 8u) * 4u + (((t >> 3u) & 2u) | (t & 1u));
+    let nr = (t / 32u) % (LN / 8u) * 8u + ((t >> 1u) & 7u);
+#for i TM
+#for c TN
+    var sum${i}_${c} = 0.0;
 #end
-    let row = min(first_out + t, p.n_rows - 1u) * p.w0.x;
+#end
     let begin = group.z * p.split_units;
     let end = min(begin + p.split_units, p.n_units);
-    var raw = fetch0(row, begin);
-    // Invocation t brings vector t % 8 of the rows t / 8, t / 8 + 8, ...
-    let xj = t % 8u;
-    let xm = t / 8u;
-#for i 8
-    var v${i} = input_vector(first_row + xm + ${i}u * 8u, xi0(begin, xj));
+
+    // What this invocation brings: words or units of the weight, and vectors of the activations.
+#if HALVES
+#for e WORDS
+    let w_row${e} = min(first_out + t / 2u + ${e}u * (INVOCATIONS / 2u), p.n_rows - 1u) * p.w0.x + t % 2u;
+    let w_at${e} = (t / 2u + ${e}u * (INVOCATIONS / 2u)) / LN;
+    var word${e} = w0[w_row${e} + 4u * begin];
 #end
-    for (var u = begin; u < end; u++) {
-        let w = decode0(raw, u);
+    let w_lane = (t / 2u) % LN;
+    let w_vector = 2u * (t % 2u);
+#else
+    let w_row = min(first_out + t % OUTS, p.n_rows - 1u) * p.w0.x;
+    let w_at = (t % OUTS) / LN;
+    let w_lane = t % LN;
+    var raw = fetch0(w_row, begin);
+#end
+    let xj = t % 4u;
+    let x_at = t / (4u * LM);
+    let x_lane = (t / 4u) % LM;
+#for e XV
+#if ODD
+    let x_row${e} = min(first_row + t / 4u + ${e}u * (INVOCATIONS / 4u), p.n_batch - 1u) * p.x_cols;
+#else
+    let x_row${e} = min(first_row + t / 4u + ${e}u * (INVOCATIONS / 4u), p.n_batch - 1u) * (p.x_cols / 4u);
+#end
+    var v${e} = input_vector(x_row${e}, place(2u * begin, xj));
+#end
+    for (var step = 2u * begin; step < 2u * end; step++) {
         workgroupBarrier();
-#for j 8
-#for c 4
-        ws[(4u * ${j}u + ${c}u) * 16u + t / 4u][t % 4u] = w[${j}][${c}];
+        let next = min(step + 1u, 2u * end - 1u);
+#for e XV
+        xs[x_at + ${e}u * (INVOCATIONS / 4u / LM)][xj][x_lane] = clipped(v${e});
 #end
+#if HALVES
+#for e WORDS
+        ws[w_at${e}][w_vector][w_lane] = numbers(word${e}.xy);
+        ws[w_at${e}][w_vector + 1u][w_lane] = numbers(word${e}.zw);
+        word${e} = w0[w_row${e} + 2u * next];
 #end
-#for i 8
-#for c 4
-        xs[(4u * xj + ${c}u) * 16u + (((xm + ${i}u * 8u) / 4u + xj) & 15u)][xm % 4u] = v${i}[${c}];
+#else
+        if ((step & 1u) == 0u) {
+            if (t < OUTS) {
+                let w = decode0(raw, step >> 1u);
+#for j 4
+                ws[w_at][${j}][w_lane] = w[${j}];
 #end
+#if TURNS
+                raw = fetch0(w_row, min((step >> 1u) + 1u, end - 1u));
+#end
+            }
+        } else if (t >= ${TURNS}u * OUTS) {
+            let w = decode0(raw, step >> 1u);
+#for j 4
+            ws[w_at][${j}][w_lane] = w[${j} + 4];
+#end
+            raw = fetch0(w_row, min((step >> 1u) + 1u, end - 1u));
+        }
 #end
         workgroupBarrier();
-        let next = min(u + 1u, end - 1u);
-        raw = fetch0(row, next);
-#for i 8
-        v${i} = input_vector(first_row + xm + ${i}u * 8u, xi0(next, xj));
+#for e XV
+        v${e} = input_vector(x_row${e}, place(next, xj));
 #end
-        for (var k = 0u; k < 32u; k++) {
-            let turn = k >> 2u;
-            let a = xs[k * 16u + ((ty + turn) & 15u)];
-            let b = xs[k * 16u + ((8u + ty + turn) & 15u)];
-            let wl = ws[k * 16u + tx];
-            let wh = ws[k * 16u + 8u + tx];
-#for i 4
-            low${i} += a[${i}] * wl;
-            high${i} += a[${i}] * wh;
+        for (var k = 0u; k < 4u; k++) {
+#for c TN
+            let w${c} = ws[${c}][k][nr];
 #end
-            low4 += b.x * wl;
-            high4 += b.x * wh;
-            low5 += b.y * wl;
-            high5 += b.y * wh;
-            low6 += b.z * wl;
-            high6 += b.z * wh;
-            low7 += b.w * wl;
-            high7 += b.w * wh;
+#for i TM
+            {
+                let a = xs[${i}][k][mr];
+#for c TN
+                sum${i}_${c} = fma(a.w, w${c}.w, fma(a.z, w${c}.z, fma(a.y, w${c}.y, fma(a.x, w${c}.x, sum${i}_${c}))));
+#end
+            }
+#end
         }
     }
-#for i 8
-#for c 4
-    finish(first_row + (${i}u / 4u) * 32u + 4u * ty + ${i}u % 4u, first_out + 4u * tx + ${c}u, low${i}[${c}], group.z);
-    finish(first_row + (${i}u / 4u) * 32u + 4u * ty + ${i}u % 4u, first_out + 32u + 4u * tx + ${c}u, high${i}[${c}], group.z);
+    // A row's gates are asked for together.
+#for i TM
+    {
+        let row = first_row + ${i}u * LM + mr;
+#for c TN
+        let gate${c} = gate_at(row, first_out + ${c}u * LN + nr);
 #end
+#for c TN
+        finish(row, first_out + ${c}u * LN + nr, sum${i}_${c}, gate${c}, group.z);
+#end
+    }
 #end
 }

@@ -44,7 +44,7 @@ static inline void set_weight(uint32_t w[4], const struct layout *layout)
 // The epilogues of a product: PRODUCT_... flags.
 static inline uint32_t epilogue_flags(const struct linear *linear, const struct product *how)
 {
-    uint32_t flags = how->flags & (PRODUCT_CAP | PRODUCT_PER_LAYER);
+    uint32_t flags = how->flags & (PRODUCT_CAP | PRODUCT_PER_LAYER | PRODUCT_ACTIVATES | PRODUCT_GATES);
     return flags | (weight_exists(&linear->bias) ? PRODUCT_BIAS : 0) | (linear->clipped ? PRODUCT_CLIP : 0);
 }
 
@@ -70,11 +70,11 @@ bool can_fuse(const struct webgpu *gpu, const struct stream *stream, const struc
 bool takes_sums(const struct webgpu *gpu, const struct stream *stream);
 void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion *f, struct tensor out);
 
-// out = the product of any number of rows with one part of a weight.
+// out = the product of any number of rows with one part of a weight. May leave the result in sums (webgpu_join_all).
 void plain_matmul(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how,
     const struct weight_part *part, struct tensor out);
 
-// out = the n_splits sums in `sums` of a product of one row without epilogues, added.
+// out = the n_splits sums of a product without epilogues, added.
 void add_sums(struct webgpu *gpu, uint32_t n_splits, struct tensor out);
 
 #endif

@@ -60,7 +60,7 @@ void webgpu_product(
 
 void webgpu_project(struct ops *ops, struct tensor in, const struct linear *linear, struct tensor out)
 {
-    struct product plain = {0};
+    struct product plain = {.flags = PRODUCT_MAY_WAIT};
     webgpu_product(webgpu_of(ops), in, linear, &plain, out);
 }
 
@@ -105,6 +105,11 @@ void webgpu_norm_gated(struct ops *ops, struct stream *stream, const struct weig
         return;
     }
     struct tensor m = webgpu_normed(gpu, stream, norm);
+    if (out.n_rows > MATVEC_MAX_ROWS && up->adapters == NULL && m.buffer != NULL) {
+        webgpu_product(gpu, m, gate, &(struct product){0}, out);
+        webgpu_product(gpu, m, up, &(struct product){.flags = PRODUCT_GATES, .activation = activation}, out);
+        return;
+    }
     struct tensor both = webgpu_scratch_tensor(gpu, SCRATCH_GATED, out.n_rows, 2 * out.n_cols);
     uint32_t flags = activation_flags(activation);
     struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_GATED | (uint64_t)flags << 8, "gated",

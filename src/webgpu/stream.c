@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "webgpu/internal.h"
+#include "webgpu/products.h"
 
 // --- embeddings ---------------------------------------------------------------------------------------------------------------
 
@@ -65,13 +65,15 @@ enum { SETTLE_TERM = 1, SETTLE_TERM_NORM = 2, SETTLE_SCALE = 4, SETTLE_OUT = 8, 
 static void dispatch_settle(
     struct webgpu *gpu, const struct stream *stream, uint32_t flags, const struct weight *norm, struct tensor out)
 {
-    bool is_short = stream->x.n_cols <= 512;
-    uint64_t key = KERNEL_SETTLE | (uint64_t)flags << 8 | (uint64_t)is_short << 16;
+    bool sums = takes_sums(gpu, stream);
+    uint32_t n_cols = (uint32_t)stream->x.n_cols, width = n_cols <= 512 ? 64 : 256, n_own = divide_up(n_cols, width);
+    uint64_t key =
+        KERNEL_SETTLE | (uint64_t)flags << 8 | (uint64_t)sums << 16 | (uint64_t)(width == 64) << 17 | (uint64_t)n_own << 18;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel == NULL) {
         char definitions[96];
-        snprintf(definitions, sizeof definitions, "WG=%d TERM=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d", is_short ? 64 : 256,
-            !!(flags & SETTLE_TERM), !!(flags & SETTLE_TERM_NORM), !!(flags & SETTLE_SCALE), !!(flags & SETTLE_OUT),
+        snprintf(definitions, sizeof definitions, "WG=%u OWN=%u TERM=%d SUMS=%d TERM_NORM=%d SCALE=%d OUT=%d NORM=%d", width,
+            n_own, !!(flags & SETTLE_TERM), sums, !!(flags & SETTLE_TERM_NORM), !!(flags & SETTLE_SCALE), !!(flags & SETTLE_OUT),
             !!(flags & SETTLE_NORM));
         kernel = webgpu_kernel(gpu, key, "settle", definitions);
     }
@@ -80,12 +82,15 @@ static void dispatch_settle(
     struct {
         uint32_t n_cols, term_norm_at, norm_at, scale_at;
         float eps;
-    } p = {(uint32_t)stream->x.n_cols, webgpu_vector_at(stream->term_norm), webgpu_vector_at(norm),
-        webgpu_vector_at(stream->scale), stream->eps};
+        uint32_t n_rows, n_sums;
+    } p = {n_cols, webgpu_vector_at(stream->term_norm), webgpu_vector_at(norm), webgpu_vector_at(stream->scale), stream->eps,
+        (uint32_t)stream->x.n_rows, gpu->sums.n_splits};
     struct gpu_binding bindings[4] = {webgpu_tensor(stream->x)};
     int n = 1;
     if (flags & SETTLE_TERM)
-        bindings[n++] = webgpu_tensor(stream->term);
+        bindings[n++] = sums ? webgpu_sums(gpu, gpu->sums.n_splits, stream->term) : webgpu_tensor(stream->term);
+    if (sums)
+        gpu->sums.out.buffer = NULL;
     if (flags & SETTLE_OUT)
         bindings[n++] = webgpu_tensor(out);
     bindings[n++] = webgpu_vectors(gpu);
@@ -110,7 +115,6 @@ static void mark_settled(struct stream *stream)
 // Vectors must exist as a buffer even for a model without any.
 static bool ready(struct webgpu *gpu)
 {
-    webgpu_join_all(gpu);
     if (gpu->vectors.buffer != NULL)
         return true;
     struct carat_error err = {0};
@@ -121,10 +125,20 @@ static bool ready(struct webgpu *gpu)
     return gpu->vectors.buffer != NULL;
 }
 
+// Joins what is pending, but for sums that are the stream's term: `settle` adds them.
+static void join_others(struct webgpu *gpu, const struct stream *stream)
+{
+    if (takes_sums(gpu, stream))
+        webgpu_join_pieces(gpu);
+    else
+        webgpu_join_all(gpu);
+}
+
 void webgpu_settle(struct ops *ops, struct stream *stream)
 {
     struct webgpu *gpu = webgpu_of(ops);
     uint32_t flags = pending_flags(stream);
+    join_others(gpu, stream);
     if (flags != 0 && ready(gpu))
         dispatch_settle(gpu, stream, flags, NULL, (struct tensor){0});
     mark_settled(stream);
@@ -134,6 +148,7 @@ void webgpu_norm(struct ops *ops, struct stream *stream, const struct weight *no
 {
     struct webgpu *gpu = webgpu_of(ops);
     uint32_t flags = pending_flags(stream) | SETTLE_OUT | (weight_exists(norm) ? SETTLE_NORM : 0);
+    join_others(gpu, stream);
     if (ready(gpu))
         dispatch_settle(gpu, stream, flags, norm, out);
     mark_settled(stream);
@@ -161,6 +176,7 @@ void webgpu_add_norms(struct ops *ops, struct tensor a, const struct weight *a_n
     float eps, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_all(gpu);
     if (!ready(gpu))
         return;
     bool into_a = out.buffer == a.buffer && out.offset == a.offset;
@@ -189,6 +205,7 @@ void webgpu_per_layer_inputs(struct ops *ops, struct tensor x, struct tensor row
     const struct weight *norm, float eps, int32_t n_layers, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
+    webgpu_join_all(gpu);
     if (!ready(gpu))
         return;
     struct tensor projected = webgpu_scratch_tensor(gpu, SCRATCH_PROJECTED, rows.n_rows, rows.n_cols);

@@ -1,21 +1,18 @@
 // tower.c: the towers' operations on WebGPU.
 //
-// Products of F32, F16, BF16 and Q8_0 weights go through tower_matmul, whose tiles are made for thousands of rows; other types,
-// and widths that are no multiple of 4, through the text model's kernels.
+// Products go through the text model's kernel for many rows, however few there are.
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "webgpu/internal.h"
+#include "webgpu/products.h"
 #include "webgpu/webgpu_tower.h"
 
 // Keys of the pipeline table, beside those of enum kernel.
 enum tower_kernel {
     TOWER_NORM = 40,
     TOWER_LAYER_NORM,
-    TOWER_MATMUL,
-    TOWER_GATE,
     TOWER_POSITIONS,
     TOWER_PREPARE,
     TOWER_ATTEND,
@@ -30,23 +27,6 @@ enum { MAX_HEAD = 256 };
 static struct webgpu *gpu_of(struct tower_ops *tower)
 {
     return webgpu_of(tower->ops);
-}
-
-static const struct device_weight *device_of(const struct weight *weight)
-{
-    return weight->device;
-}
-
-static struct gpu_binding whole(const struct weight_part *part)
-{
-    return (struct gpu_binding){part->buffer, 0, gpu_buffer_bytes(part->buffer)};
-}
-
-static void set_weight(uint32_t w[4], const struct layout *layout)
-{
-    w[0] = layout->row_vectors;
-    for (int i = 1; i < 4; i++)
-        w[i] = layout->starts[i];
 }
 
 static void refuse(struct webgpu *gpu, const char *what)
@@ -117,131 +97,26 @@ static void tower_layer_norm(struct tower_ops *tower, struct tensor in, const st
 
 // --- products -----------------------------------------------------------------------------------------------------------------
 
-enum product_end { END_PLAIN, END_ACTIVATES, END_GATES };
-
-static const char *activation_definition(enum activation activation)
+static void multiply(
+    struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct product *how, struct tensor out)
 {
-    return activation == ACTIVATION_SILU ? "SILU=1" : activation == ACTIVATION_GELU_QUICK ? "QUICK=1" : "SILU=0";
-}
-
-// The name by which tower_matmul knows a type; NULL: it does not.
-static const char *matmul_type(enum gguf_type type)
-{
-    switch (type) {
-    case GGUF_TYPE_F32:
-        return "F32";
-    case GGUF_TYPE_F16:
-        return "F16";
-    case GGUF_TYPE_BF16:
-        return "BF16";
-    case GGUF_TYPE_Q8_0:
-        return "Q8_0";
-    default:
-        return NULL;
-    }
-}
-
-struct matmul_params {
-    uint32_t w0[4];
-    uint32_t n_rows, n_batch, n_in, out_cols, out_first, bias_at;
-    float in_min, in_max, out_min, out_max;
-};
-
-static void matmul_part(struct webgpu *gpu, struct tensor in, const struct linear *linear, const struct weight_part *part,
-    enum product_end end, enum activation activation, struct tensor out)
-{
-    const struct device_weight *w = device_of(&linear->weight);
-    bool bias = weight_exists(&linear->bias);
-    uint64_t key = TOWER_MATMUL | (uint64_t)linear->weight.type << 8 | (uint64_t)bias << 16 | (uint64_t)linear->clipped << 17 |
-                   (uint64_t)end << 18 | (uint64_t)activation << 20;
-    char definitions[160];
-    snprintf(definitions, sizeof definitions, "%s=1 BIAS=%d CLIP=%d GATES=%d ACTIVATES=%d %s", matmul_type(linear->weight.type),
-        bias, linear->clipped, end == END_GATES, end == END_ACTIVATES, activation_definition(activation));
-    struct gpu_pipeline *kernel = webgpu_kernel(gpu, key, "tower_matmul", definitions);
-    if (kernel == NULL)
-        return;
-    struct matmul_params p = {
-        .n_rows = part->n_rows,
-        .n_batch = (uint32_t)in.n_rows,
-        .n_in = (uint32_t)in.n_cols,
-        .out_cols = (uint32_t)out.n_cols,
-        .out_first = part->first_row,
-        .bias_at = webgpu_vector_at(&linear->bias) + part->first_row,
-        .in_min = linear->in_min,
-        .in_max = linear->in_max,
-        .out_min = linear->out_min,
-        .out_max = linear->out_max,
-    };
-    set_weight(p.w0, &w->layout);
-    struct gpu_binding bindings[4] = {webgpu_tensor(in)};
-    int n = 1;
-    if (bias)
-        bindings[n++] = webgpu_vectors(gpu);
-    bindings[n++] = webgpu_tensor(out);
-    bindings[n++] = whole(part);
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(part->n_rows, 128), divide_up((uint32_t)in.n_rows, 64), 1);
-}
-
-// x = activation(x), times up where there is one.
-static void gate(struct webgpu *gpu, struct tensor x, struct tensor up, enum activation activation)
-{
-    bool has_up = up.buffer != NULL;
-    char definitions[48];
-    snprintf(definitions, sizeof definitions, "UP=%d %s", has_up, activation_definition(activation));
-    struct gpu_pipeline *kernel =
-        webgpu_kernel(gpu, TOWER_GATE | (uint64_t)has_up << 8 | (uint64_t)activation << 9, "tower_gate", definitions);
-    if (kernel == NULL)
-        return;
-    struct {
-        uint32_t n, grid_x;
-    } p = {(uint32_t)x.n_rows * (uint32_t)x.n_cols, 0};
-    uint32_t grid_x, grid_y;
-    p.grid_x = webgpu_grid(gpu, p.n, &grid_x, &grid_y);
-    struct gpu_binding bindings[2] = {webgpu_tensor(x)};
-    if (has_up)
-        bindings[1] = webgpu_tensor(up);
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, grid_x, grid_y, 1);
-}
-
-static bool takes_matmul(struct tensor in, const struct linear *linear)
-{
-    return in.n_cols % 4 == 0 && matmul_type(linear->weight.type) != NULL;
-}
-
-static void multiply(struct webgpu *gpu, struct tensor in, const struct linear *linear, enum product_end end,
-    enum activation activation, struct tensor out)
-{
-    const struct device_weight *w = device_of(&linear->weight);
+    const struct device_weight *w = device_of(linear);
+    webgpu_join_all(gpu);
     for (int i = 0; i < w->n_parts; i++)
-        matmul_part(gpu, in, linear, &w->parts[i], end, activation, out);
+        plain_matmul(gpu, in, linear, how, &w->parts[i], out);
 }
 
 static void tower_project(struct tower_ops *tower, struct tensor in, const struct linear *linear, bool silu, struct tensor out)
 {
-    struct webgpu *gpu = gpu_of(tower);
-    if (takes_matmul(in, linear)) {
-        multiply(gpu, in, linear, silu ? END_ACTIVATES : END_PLAIN, ACTIVATION_SILU, out);
-        return;
-    }
-    webgpu_product(gpu, in, linear, &(struct product){0}, out);
-    if (silu)
-        gate(gpu, out, (struct tensor){0}, ACTIVATION_SILU);
+    struct product how = {.flags = silu ? PRODUCT_ACTIVATES : 0, .activation = ACTIVATION_SILU};
+    multiply(gpu_of(tower), in, linear, &how, out);
 }
 
-static void tower_gated(struct tower_ops *tower, struct tensor in, const struct linear *gate_linear, const struct linear *up,
+static void tower_gated(struct tower_ops *tower, struct tensor in, const struct linear *gate, const struct linear *up,
     enum activation activation, struct tensor out)
 {
-    struct webgpu *gpu = gpu_of(tower);
-    tower_project(tower, in, gate_linear, false, out);
-    if (takes_matmul(in, up)) {
-        multiply(gpu, in, up, END_GATES, activation, out);
-        return;
-    }
-    struct tensor raised = webgpu_scratch_tensor(gpu, SCRATCH_GATED, out.n_rows, out.n_cols);
-    if (raised.buffer == NULL)
-        return;
-    webgpu_product(gpu, in, up, &(struct product){0}, raised);
-    gate(gpu, out, raised, activation);
+    multiply(gpu_of(tower), in, gate, &(struct product){0}, out);
+    multiply(gpu_of(tower), in, up, &(struct product){.flags = PRODUCT_GATES, .activation = activation}, out);
 }
 
 // --- pictures -----------------------------------------------------------------------------------------------------------------
@@ -250,7 +125,7 @@ static void tower_add_positions(
     struct tower_ops *tower, struct tensor x, const struct weight *table, int32_t first, int32_t n_columns)
 {
     struct webgpu *gpu = gpu_of(tower);
-    const struct device_weight *w = device_of(table);
+    const struct device_weight *w = table->device;
     char definitions[64];
     snprintf(definitions, sizeof definitions, "TYPE0=%s", w->layout.type->snippet);
     struct gpu_pipeline *kernel =
@@ -261,7 +136,7 @@ static void tower_add_positions(
         } p = {{0}, (uint32_t)x.n_cols, w->layout.n_units, w->parts[i].first_row, w->parts[i].n_rows, (uint32_t)first,
             (uint32_t)n_columns, (uint32_t)table->n_out};
         set_weight(p.w0, &w->layout);
-        struct gpu_binding bindings[] = {webgpu_tensor(x), whole(&w->parts[i])};
+        struct gpu_binding bindings[] = {webgpu_tensor(x), bind_part(&w->parts[i])};
         gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(w->layout.n_units, 64), (uint32_t)x.n_rows, 1);
     }
 }
@@ -290,24 +165,24 @@ static void tower_image_prepare(
 static void tower_image_attend(struct tower_ops *tower, struct tensor q, struct tensor k, struct tensor v,
     const struct image_attention *a, struct tensor out)
 {
-    enum { ROOM_BYTES = 16384, MAX_VECTORS = 32 }; // workgroup memory that every device has; registers of an invocation
     struct webgpu *gpu = gpu_of(tower);
-    uint32_t vectors = (uint32_t)a->head_dim / 4, keys = ROOM_BYTES / (2 * 16 * (vectors > 0 ? vectors : 1)) / 8 * 8;
-    if (a->head_dim % 4 != 0 || vectors > MAX_VECTORS) {
+    if (a->head_dim % 4 != 0 || a->head_dim > 512) {
         refuse(gpu, "heads of this width");
         return;
     }
-    keys = keys > 32 ? 32 : keys;
-    char definitions[96];
-    snprintf(definitions, sizeof definitions, "VECTORS=%u KEYS=%u KEY_VECTORS=%u", vectors, keys, vectors * keys);
-    struct gpu_pipeline *kernel = webgpu_kernel(gpu, TOWER_ATTEND | (uint64_t)vectors << 8, "tower_attend", definitions);
+    struct attend_tile t;
+    webgpu_attend_tile((uint32_t)a->head_dim, &t);
+    char definitions[192];
+    snprintf(definitions, sizeof definitions, "TOWER=1 %s", t.definitions);
+    struct gpu_pipeline *kernel =
+        webgpu_kernel(gpu, TOWER_ATTEND | (uint64_t)(uint32_t)a->head_dim << 8, "attend_many", definitions);
     if (kernel == NULL)
         return;
     struct {
         uint32_t n_queries, n_keys, row_vectors;
     } p = {(uint32_t)q.n_rows, (uint32_t)k.n_rows, (uint32_t)q.n_cols / 4};
     struct gpu_binding bindings[] = {webgpu_tensor(q), webgpu_tensor(k), webgpu_tensor(v), webgpu_tensor(out)};
-    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(p.n_queries, 64), (uint32_t)a->n_heads, 1);
+    gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(p.n_queries, t.n_queries), (uint32_t)a->n_heads, 1);
 }
 
 static void tower_image_pool(struct tower_ops *tower, struct tensor x, int32_t n_columns, int32_t size, float scale,
@@ -337,7 +212,7 @@ static void tower_subsample(struct tower_ops *tower, struct tensor in, int32_t n
     const struct weight *norm, float eps, struct tensor out)
 {
     struct webgpu *gpu = gpu_of(tower);
-    const struct device_weight *w = device_of(weight);
+    const struct device_weight *w = weight->device;
     uint32_t n_out = (uint32_t)weight->n_out, places = divide_up((uint32_t)weight->n_in, 4) * 4;
     if (w->n_parts != 1 || places > 2304) {
         refuse(gpu, "convolutions of this width");
@@ -354,7 +229,7 @@ static void tower_subsample(struct tower_ops *tower, struct tensor in, int32_t n
     } p = {{0}, (uint32_t)in.n_rows, (uint32_t)(in.n_cols / n_channels), (uint32_t)n_channels, n_out,
         (uint32_t)out.n_cols / n_out, webgpu_vector_at(norm), eps};
     set_weight(p.w0, &w->layout);
-    struct gpu_binding bindings[] = {webgpu_tensor(in), webgpu_tensor(out), webgpu_vectors(gpu), whole(&w->parts[0])};
+    struct gpu_binding bindings[] = {webgpu_tensor(in), webgpu_tensor(out), webgpu_vectors(gpu), bind_part(&w->parts[0])};
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, p.n_out_frequencies, (uint32_t)out.n_rows, 1);
 }
 
@@ -383,7 +258,7 @@ static void tower_light_conv(struct tower_ops *tower, struct tensor in, const st
     float eps, struct tensor out)
 {
     struct webgpu *gpu = gpu_of(tower);
-    const struct device_weight *w = device_of(weight);
+    const struct device_weight *w = weight->device;
     struct gpu_pipeline *kernel = webgpu_kernel(gpu, TOWER_LIGHT_CONV, "tower_light_conv", "");
     if (kernel == NULL)
         return;
@@ -396,7 +271,7 @@ static void tower_light_conv(struct tower_ops *tower, struct tensor in, const st
         float eps;
     } p = {{0}, (uint32_t)out.n_cols, (uint32_t)weight->n_in, webgpu_vector_at(norm), eps};
     set_weight(p.w0, &w->layout);
-    struct gpu_binding bindings[] = {webgpu_tensor(in), webgpu_tensor(out), webgpu_vectors(gpu), whole(&w->parts[0])};
+    struct gpu_binding bindings[] = {webgpu_tensor(in), webgpu_tensor(out), webgpu_vectors(gpu), bind_part(&w->parts[0])};
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, (uint32_t)out.n_rows, 1, 1);
 }
 

@@ -66,6 +66,11 @@ struct tensor webgpu_scratch_tensor(struct webgpu *gpu, enum scratch which, int3
     return (struct tensor){.buffer = (struct buffer *)(void *)room.buffer, .n_rows = n_rows, .n_cols = n_cols};
 }
 
+struct gpu_binding webgpu_sums(struct webgpu *gpu, uint32_t n_splits, struct tensor out)
+{
+    return webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)n_splits * (uint64_t)out.n_rows * (uint64_t)out.n_cols * 4);
+}
+
 struct gpu_binding webgpu_vectors(struct webgpu *gpu)
 {
     return (struct gpu_binding){gpu->vectors.buffer, 0, gpu->vectors.capacity * 4};
