@@ -197,6 +197,20 @@ static void many_keys_are_split_into_pieces(void **state)
     check_attention(&c);
 }
 
+// Three heads to a key head: a tile of queries begins and ends within a row. Windows begin in the middle of a tile of keys.
+static void rows_are_cut_by_tiles_of_queries(void **state)
+{
+    (void)state;
+    struct case_of_attention c = {
+        .n_heads = 6, .n_kv_heads = 2, .head_dim = 40, .window = 200, .capacity = 350, .is_f32 = true, .batches = {150, 110, 90}};
+    check_attention(&c);
+    c.is_f32 = false;
+    c.head_dim = 256;
+    c.n_heads = 3;
+    c.n_kv_heads = 1;
+    check_attention(&c);
+}
+
 // A single query over many keys is left in pieces; the product that takes it joins them.
 static void pieces_of_attention_join_in_the_next_product(void **state)
 {
@@ -395,6 +409,7 @@ int main(void)
         cmocka_unit_test(values_may_be_raw_keys),
         cmocka_unit_test(rows_may_see_ahead),
         cmocka_unit_test(many_keys_are_split_into_pieces),
+        cmocka_unit_test(rows_are_cut_by_tiles_of_queries),
         cmocka_unit_test(pieces_of_attention_join_in_the_next_product),
         cmocka_unit_test(the_head_caps_and_suppresses),
         cmocka_unit_test(argmax_takes_the_lowest_of_equals),

@@ -49,15 +49,17 @@ static void every_type_multiplies_one_row(void **state)
 static void every_type_multiplies_many_rows(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_TYPES; i++)
+    for (int i = 0; i < N_TYPES; i++) {
         check_project(all_types[i], 512, 70, 67);
+        check_project(all_types[i], 256, 130, 9); // the tile for few rows
+    }
 }
 
 static void odd_shapes_multiply(void **state)
 {
     (void)state;
     static const int32_t shapes[][3] = {{1, 1, 1}, {3, 5, 1}, {31, 1, 2}, {33, 65, 5}, {100, 7, 4}, {64, 130, 9}, {96, 64, 64},
-        {4100, 3, 1}, {4100, 3, 6}, {36, 200, 3}};
+        {4100, 3, 1}, {4100, 3, 6}, {36, 200, 3}, {100, 70, 70}, {36, 66, 130}, {33, 3, 70}, {36, 3, 70}};
     static const enum gguf_type types[] = {GGUF_TYPE_F32, GGUF_TYPE_F16, GGUF_TYPE_BF16};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         check_project(types[i % 3], shapes[i][0], shapes[i][1], shapes[i][2]);
