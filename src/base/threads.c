@@ -160,7 +160,9 @@ static bool start_workers(struct threads *pool, struct carat_error *err)
     }
     return true;
 #else
-    if (pool->n_threads > 1)
+    bool asked_for_more = pool->n_threads > 1;
+    pool->n_threads = 1; // there are no others to be waited for
+    if (asked_for_more)
         return fail(err, CARAT_UNSUPPORTED, "this build of carat has no threads; ask for one thread");
     return true;
 #endif
