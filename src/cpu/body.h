@@ -10,8 +10,8 @@
 #define NARROW_ENTRY(NAME, TYPE, LAYOUT) [TYPE] = narrow_##NAME,
 #define WIDE_ENTRY(NAME, TYPE, LAYOUT) [TYPE] = wide_##NAME,
 
-// The members that every table has.
+// The members that every table takes from the body.
 #define KERNELS_OF_THE_BODY                                                                                                      \
-    .wide = {FOR_EACH_QUANTISED_TYPE(WIDE_ENTRY)}, .product_f32 = product_f32, .dequantize = dequantize, .quantize = quantize,   \
-    .rms = rms, .add_scale = add_scale, .gate = gate, .softcap = softcap, .rotate = rotate, .dot = dot, .attend = attend,        \
-    .merge = merge, .largest = largest, .sum_exp = sum_exp, .to_f16 = to_f16
+    .product_f32 = product_f32, .dequantize = dequantize, .quantize = quantize, .rms = rms, .add_scale = add_scale,              \
+    .gate = gate, .softcap = softcap, .rotate = rotate, .dot = dot, .merge = merge, .largest = largest, .sum_exp = sum_exp,      \
+    .to_f16 = to_f16

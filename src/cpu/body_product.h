@@ -286,7 +286,7 @@ INLINE void wide(struct layout layout, const struct product *p)
     {                                                                                                                            \
         narrow(LAYOUT, p);                                                                                                       \
     }                                                                                                                            \
-    static void wide_##NAME(const struct product *p)                                                                             \
+    __attribute__((unused)) static void wide_##NAME(const struct product *p)                                                     \
     {                                                                                                                            \
         wide(LAYOUT, p);                                                                                                         \
     }

@@ -45,6 +45,24 @@ static int detect(const struct cpu_kernels **tables)
     return dotprod;
 }
 
+#elif defined(__wasm_relaxed_simd__)
+
+#include <wasm_simd128.h>
+
+extern const struct cpu_kernels cpu_kernels_pairs;
+
+// What i32x4.relaxed_dot_i8x16_i7x16_add makes of a second operand of more than seven bits tells how it is computed: exactly with
+// unsigned bytes where VNNI does it, with signed ones on ARM, and with sums of pairs cut off at 32767 where V8 puts it together
+// from several instructions, of which the first is wanted alone.
+static int detect(const struct cpu_kernels **tables)
+{
+    volatile int8_t first = 127, second = -1;
+    v128_t sums =
+        wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(first), wasm_i8x16_splat(second), wasm_i32x4_const_splat(0));
+    tables[0] = &cpu_kernels_pairs;
+    return wasm_i32x4_extract_lane(sums, 0) == 2 * 32767;
+}
+
 #else
 
 static int detect(const struct cpu_kernels **tables)

@@ -11,6 +11,8 @@ extern const struct cpu_kernels cpu_kernels_avx512;
 const struct cpu_kernels cpu_kernels_avx512 = {
     .name = "AVX-512 VNNI",
     .narrow = {FOR_EACH_QUANTISED_TYPE(NARROW_512_ENTRY)},
+    .wide = {FOR_EACH_QUANTISED_TYPE(WIDE_ENTRY)},
+    .attend = attend,
     KERNELS_OF_THE_BODY,
 };
 

@@ -10,6 +10,8 @@ extern const struct cpu_kernels cpu_kernels_avx_vnni;
 const struct cpu_kernels cpu_kernels_avx_vnni = {
     .name = "AVX-VNNI",
     .narrow = {FOR_EACH_QUANTISED_TYPE(NARROW_ENTRY)},
+    .wide = {FOR_EACH_QUANTISED_TYPE(WIDE_ENTRY)},
+    .attend = attend,
     KERNELS_OF_THE_BODY,
 };
 

@@ -10,6 +10,8 @@ extern const struct cpu_kernels cpu_kernels_neon_dotprod;
 const struct cpu_kernels cpu_kernels_neon_dotprod = {
     .name = "NEON dotprod",
     .narrow = {FOR_EACH_QUANTISED_TYPE(NARROW_ENTRY)},
+    .wide = {FOR_EACH_QUANTISED_TYPE(WIDE_ENTRY)},
+    .attend = attend,
     KERNELS_OF_THE_BODY,
 };
 
