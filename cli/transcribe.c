@@ -218,17 +218,27 @@ static bool transcribe_window(struct transcribe *t, int64_t start, int64_t end, 
     return true;
 }
 
+// Samples that the first token needs. With --compat as many as the other front end wants.
+static int64_t least_samples(const struct transcribe *t)
+{
+    enum carat_compat compat = t->model_options.compat;
+    return mel_least_samples(compat == CARAT_COMPAT_OLLAMA      ? MEL_RULE_OLLAMA
+                             : compat == CARAT_COMPAT_LLAMA_CPP ? MEL_RULE_LLAMA_CPP
+                                                                : MEL_RULE_REFERENCE);
+}
+
 static bool run(struct transcribe *t, struct carat_error *err)
 {
     if (!media_load(t->file_name, false, 0, &t->media, err) ||
         !carat_session_new(t->model, &t->session_options, &t->session, err))
         return false;
-    if (mel_frame_count(t->media.n_samples) < 1)
-        return fail(err, CARAT_UNSUPPORTED, "'%s' is too short: 0.01 s are needed", t->file_name);
+    int64_t least = least_samples(t);
+    if (t->media.n_samples < least)
+        return fail(err, CARAT_UNSUPPORTED, "'%s' is too short: %.4f s are needed", t->file_name, (double)least / SOUND_RATE);
     for (int64_t start = 0; start < t->media.n_samples;) {
         int64_t end = window_end(t, start);
         // A rest that is too short for a token is silence as far as the model can tell.
-        if (mel_frame_count(end - start) >= 1 && !transcribe_window(t, start, end, err))
+        if (end - start >= least && !transcribe_window(t, start, end, err))
             return false;
         start = end;
     }

@@ -36,11 +36,6 @@ int64_t mel_frame_count_by(enum mel_rule rule, int64_t n_samples)
     return n_after_first < 0 ? 1 : n_after_first / MEL_HOP_SAMPLES + 1;
 }
 
-int64_t mel_frame_count(int64_t n_samples)
-{
-    return mel_frame_count_by(MEL_RULE_REFERENCE, n_samples);
-}
-
 int64_t mel_token_count(int64_t n_frames)
 {
     if (n_frames < 1)

@@ -24,7 +24,6 @@ enum mel_rule {
 int64_t mel_least_samples(enum mel_rule rule);
 
 // Frames that n_samples give; 0 for fewer than mel_least_samples().
-int64_t mel_frame_count(int64_t n_samples);
 int64_t mel_frame_count_by(enum mel_rule rule, int64_t n_samples);
 
 // Soft tokens of n_frames: two convolutions of stride 2. 25 per second.
