@@ -64,16 +64,21 @@ static void fill_random(uint8_t *bytes)
     }
 }
 
-static void make_weight(struct model *m, struct weight *w, enum gguf_type type, int32_t n_in, int32_t n_out)
+static void place_weight(struct model *m, struct weight *w, enum gguf_type type, int32_t n_in, int32_t n_out, uint32_t group)
 {
     struct carat_error err = {0};
-    *w = (struct weight){.name = "bench", .type = type, .n_in = n_in, .n_out = n_out, .n_slices = 1};
+    *w = (struct weight){.name = "bench", .type = type, .n_in = n_in, .n_out = n_out, .n_slices = 1, .group = group};
     gguf_row_bytes(type, (uint64_t)n_in, &w->row_bytes);
     w->n_bytes = w->row_bytes * (uint64_t)n_out;
     if (!m->ops->weight_place(m->ops, w, NULL, false, &err))
         stop("weight", &err);
+}
+
+static void fill_weight(struct model *m, struct weight *w)
+{
+    struct carat_error err = {0};
     float *ones = NULL;
-    if (type == GGUF_TYPE_F32) {
+    if (w->type == GGUF_TYPE_F32) {
         ones = malloc(w->n_bytes);
         for (uint64_t i = 0; i < w->n_bytes / 4; i++)
             ones[i] = 1;
@@ -84,6 +89,12 @@ static void make_weight(struct model *m, struct weight *w, enum gguf_type type, 
             stop("weight", &err);
     }
     free(ones);
+}
+
+static void make_weight(struct model *m, struct weight *w, enum gguf_type type, int32_t n_in, int32_t n_out)
+{
+    place_weight(m, w, type, n_in, n_out, 0);
+    fill_weight(m, w);
 }
 
 static struct tensor make_tensor(struct model *m, int32_t n_rows, int32_t n_cols)
@@ -119,18 +130,23 @@ static void make_layer(struct model *m, int i)
     l->n_ff = i < OWN_KV ? 6144 : 12288;
     l->owner = i < OWN_KV ? i : l->is_sliding ? 13 : 14;
     int32_t n_heads = HEADS * l->head_dim;
-    make_weight(m, &l->q.weight, q4, D, n_heads);
+    uint32_t group = (uint32_t)i + 1;
+    place_weight(m, &l->q.weight, q4, D, n_heads, group);
     if (i < OWN_KV) {
-        make_weight(m, &l->k.weight, q4, D, l->head_dim);
-        make_weight(m, &l->v.weight, more_bits(i, OWN_KV) ? GGUF_TYPE_Q6_K : q4, D, l->head_dim);
+        place_weight(m, &l->k.weight, q4, D, l->head_dim, group);
+        place_weight(m, &l->v.weight, more_bits(i, OWN_KV) ? GGUF_TYPE_Q6_K : q4, D, l->head_dim, group);
         make_cache(m, l);
     }
-    make_weight(m, &l->o.weight, q4, n_heads, D);
-    make_weight(m, &l->gate.weight, q4, D, l->n_ff);
-    make_weight(m, &l->up.weight, q4, D, l->n_ff);
-    make_weight(m, &l->down.weight, more_bits(i, LAYERS) ? GGUF_TYPE_Q6_K : q4, l->n_ff, D);
-    make_weight(m, &l->per_layer_gate.weight, q4, D, WIDTH);
-    make_weight(m, &l->per_layer_out.weight, q4, WIDTH, D);
+    place_weight(m, &l->o.weight, q4, n_heads, D, group);
+    place_weight(m, &l->gate.weight, q4, D, l->n_ff, group);
+    place_weight(m, &l->up.weight, q4, D, l->n_ff, group);
+    place_weight(m, &l->down.weight, more_bits(i, LAYERS) ? GGUF_TYPE_Q6_K : q4, l->n_ff, D, group);
+    place_weight(m, &l->per_layer_gate.weight, q4, D, WIDTH, group);
+    place_weight(m, &l->per_layer_out.weight, q4, WIDTH, D, group);
+    struct linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->per_layer_gate, &l->per_layer_out};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+        if (weight_exists(&all[k]->weight))
+            fill_weight(m, &all[k]->weight);
     struct weight *norms[] = {&l->attn_norm, &l->post_attention_norm, &l->ffn_norm, &l->post_ffw_norm, &l->post_norm};
     for (size_t k = 0; k < sizeof norms / sizeof norms[0]; k++)
         make_weight(m, norms[k], f32, D, 1);
@@ -184,7 +200,6 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
     const struct linear *parts[] = {&l->q, &l->k, &l->v};
     struct tensor qkv = view(m->qkv, n, n_heads + (owns ? 2 * l->head_dim : 0)), heads = view(m->heads, n, n_heads);
     struct tensor gated = view(m->gated, n, l->n_ff), term = view(m->term, n, D), injected = view(m->injected, n, WIDTH);
-    ops->norm_project(ops, stream, &l->attn_norm, parts, owns ? 3 : 1, qkv);
     struct attention attention = {
         .n_heads = HEADS,
         .n_kv_heads = 1,
@@ -198,6 +213,31 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
         .rope = view(l->is_sliding ? m->rope_sliding : m->rope_global, n, l->head_dim),
         .kv = &m->layers[l->owner].kv,
     };
+    struct whole_layer whole = {
+        .attn_norm = &l->attn_norm,
+        .post_attention_norm = &l->post_attention_norm,
+        .ffn_norm = &l->ffn_norm,
+        .qkv = parts,
+        .n_qkv = owns ? 3 : 1,
+        .attention = &attention,
+        .attn_output = &l->o,
+        .gate = &l->gate,
+        .up = &l->up,
+        .down = &l->down,
+        .activation = ACTIVATION_GELU_TANH,
+        .post_ffw_norm = &l->post_ffw_norm,
+        .per_layer_gate = &l->per_layer_gate,
+        .per_layer_out = &l->per_layer_out,
+        .per_layer = view(m->per_layer, n, LAYERS * WIDTH),
+        .layer = i,
+    };
+    if (ops->layer != NULL && ops->layer(ops, stream, &whole, term)) {
+        stream->term = term;
+        stream->term_norm = &l->post_norm;
+        stream->scale = &l->scale;
+        return;
+    }
+    ops->norm_project(ops, stream, &l->attn_norm, parts, owns ? 3 : 1, qkv);
     ops->attend(ops, qkv, &attention, heads);
     ops->project(ops, heads, &l->o, term);
     stream->term = term;

@@ -76,6 +76,7 @@ bool lookup_describe(
         .n_bytes = tensor->n_bytes,
         .file_offset = tensor->offset,
         .file_part = lookup->first_part + tensor->part,
+        .group = tensor->ne[2] == 1 ? lookup->group : 0,
     };
     return true;
 }

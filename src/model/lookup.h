@@ -17,6 +17,7 @@ struct lookup {
     struct carat_error *err; // never NULL
     bool failed;
     char prefix[GGUF_MAX_NAME_BYTES]; // put in front of the names, "blk.3."
+    uint32_t group;                   // of the matrices that are found
 };
 
 // Adds the file to the plan and makes a look-up on it.

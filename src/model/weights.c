@@ -180,6 +180,7 @@ static bool find_layers(struct lookup *lookup, struct gemma4_text *text)
     for (int32_t l = 0; l < c->n_layers && !lookup->failed; l++) {
         struct text_layer *w = &text->layers[l];
         snprintf(lookup->prefix, sizeof lookup->prefix, "blk.%d.", l);
+        lookup->group = (uint32_t)l + 1;
         find_attention(lookup, c, l, w);
         find_feed_forward(lookup, c, l, w);
         if (c->per_layer_width > 0)
@@ -193,6 +194,7 @@ static bool find_layers(struct lookup *lookup, struct gemma4_text *text)
     if (!lookup->failed)
         refuse_more_layers(lookup, c);
     lookup->prefix[0] = '\0';
+    lookup->group = 0;
     return !lookup->failed;
 }
 

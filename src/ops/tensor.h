@@ -41,6 +41,7 @@ struct weight {
     uint64_t n_bytes;    // of all slices
     uint64_t file_offset;
     uint32_t file_part; // which file of a split model, or of a model with a projector file
+    uint32_t group;     // matrices with the same number are used together: a backend may put them side by side; 0: alone
     enum weight_home home;
     const void *host;
     void *device;

@@ -13,7 +13,7 @@ struct Params {
 #bind write out: array<f32>
 #bind read w0: array<vec4<u32>>
 #use w_common
-#use ${TYPE0} K=0
+#use ${TYPE0} K=0 W=w0 P=p.w0
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -25,7 +25,7 @@ struct Params {
 #end
 #use w_common
 #for k ${PARTS}
-#use ${TYPE${k}} K=${k}
+#use ${TYPE${k}} K=${k} W=w${k} P=p.w${k}
 #end
 #use activation
 var<workgroup> sums: array<f32, 64>;

@@ -16,7 +16,7 @@
 
 #include "base/error.h"
 
-enum { GPU_MAX_BINDINGS = 8, GPU_MAX_PARAM_BYTES = 256, GPU_MAX_TICKETS = 64 };
+enum { GPU_MAX_BINDINGS = 10, GPU_MAX_PARAM_BYTES = 256, GPU_MAX_TICKETS = 64 };
 
 struct gpu;
 struct gpu_buffer;
@@ -27,6 +27,8 @@ struct gpu_limits {
     uint64_t max_binding_bytes;   // of one storage binding
     uint32_t max_workgroup_bytes; // of workgroup memory
     uint32_t max_workgroups;      // per dimension of a dispatch
+    uint32_t max_invocations;     // of a workgroup
+    uint32_t max_storage_buffers; // of a kernel
     bool has_subgroups;
     uint32_t subgroup_min, subgroup_max;
     bool has_timestamps;

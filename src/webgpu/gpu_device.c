@@ -224,6 +224,8 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
     gpu->limits.max_binding_bytes = granted.maxStorageBufferBindingSize;
     gpu->limits.max_workgroup_bytes = granted.maxComputeWorkgroupStorageSize;
     gpu->limits.max_workgroups = granted.maxComputeWorkgroupsPerDimension;
+    gpu->limits.max_invocations = granted.maxComputeInvocationsPerWorkgroup;
+    gpu->limits.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
     gpu->limits.has_subgroups = wgpuDeviceHasFeature(gpu->device, subgroups);
     gpu->limits.has_timestamps = wgpuDeviceHasFeature(gpu->device, WGPUFeatureName_TimestampQuery);
     return true;

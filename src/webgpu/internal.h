@@ -41,6 +41,7 @@ enum kernel {
     KERNEL_JOIN_SPLITS,
     KERNEL_ADJUST,
     KERNEL_DRAW,
+    KERNEL_LAYER,
 };
 
 enum scratch {
@@ -60,14 +61,26 @@ enum scratch {
     SCRATCH_SHARES,
     SCRATCH_EXPERTS,
     SCRATCH_SPLITS,
+    SCRATCH_EXCHANGE,
     N_SCRATCH
 };
 
 // A weight on the device. Its rows (of all slices) are spread over parts that each fit one binding.
 struct weight_part {
     struct gpu_buffer *buffer;
+    uint64_t offset, n_bytes; // in it; the offset is a multiple of 256
     uint32_t first_row;
     uint32_t n_rows;
+};
+
+// Weights that share a buffer (struct weight's group). It is made when the first of their bytes arrives: until then more may
+// join.
+struct weight_group {
+    uint32_t number;
+    struct gpu_buffer *buffer; // NULL: not made yet
+    uint64_t n_bytes;
+    struct device_weight *first;
+    struct weight_group *next;
 };
 
 struct device_weight {
@@ -77,6 +90,8 @@ struct device_weight {
     uint64_t n_written;
     int n_parts;
     struct weight_part *parts;
+    struct weight_group *group; // NULL: none
+    struct device_weight *next_in_group;
     bool is_vector;     // one row: its values are also among the vectors, as f32
     uint32_t vector_at; // element, a multiple of 4
     uint8_t *raw;       // of a vector, until it is complete
@@ -104,12 +119,14 @@ struct webgpu {
     struct kernel_table *kernels;
     struct webgpu_options options;
     struct vectors vectors;
+    struct weight_group *weight_groups;
     struct staging staging;
     struct gpu_buffer *scratch[N_SCRATCH];
-    uint32_t subgroup_size;      // 0: kernels do without subgroups
-    bool exact_half;             // the device flushes small halves: convert by hand
-    struct self_test *self_test; // under way, or NULL
-    struct carat_error error;    // first failure of an operation, reported by the next read or poll
+    uint32_t subgroup_size;       // 0: kernels do without subgroups
+    bool exact_half;              // the device flushes small halves: convert by hand
+    struct self_test *self_test;  // under way, or NULL
+    struct carat_error error;     // first failure of an operation, reported by the next read or poll
+    struct layer_kernels *layers; // layer.c; NULL: none made yet
     // Attention of the last `attend` whose pieces are not joined yet.
     struct {
         struct tensor out; // no buffer: nothing is pending
@@ -130,6 +147,11 @@ static inline struct webgpu *webgpu_of(struct ops *ops)
 static inline struct gpu_buffer *gpu_buffer_of(struct buffer *buffer)
 {
     return (struct gpu_buffer *)(void *)buffer;
+}
+
+static inline struct gpu_binding bind_part(const struct weight_part *part)
+{
+    return (struct gpu_binding){part->buffer, part->offset, part->n_bytes};
 }
 
 static inline uint32_t divide_up(uint32_t a, uint32_t b)
@@ -243,6 +265,10 @@ bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in);
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks);
 // Joins the pieces of the last attention.
 void webgpu_join_pieces(struct webgpu *gpu);
+
+// --- layer.c ---
+bool webgpu_layer(struct ops *ops, struct stream *stream, const struct whole_layer *layer, struct tensor term);
+void webgpu_layers_close(struct webgpu *gpu);
 
 // --- experts.c ---
 void webgpu_experts(struct ops *ops, struct tensor h, const struct experts *experts, struct tensor out);

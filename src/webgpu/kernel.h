@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "webgpu/gpu.h"
 
-enum { KERNEL_MAX_DEFINITIONS = 64 };
+enum { KERNEL_MAX_DEFINITIONS = 256 };
 
 struct kernel_source {
     char *wgsl; // allocated

@@ -25,7 +25,8 @@ struct layout_type {
     enum gguf_type type;
     const char *snippet; // template that decodes it: "w_q4_k"
     struct layout_plane planes[LAYOUT_PLANES];
-    bool as_file; // blocks as in the file
+    bool as_file;  // blocks as in the file
+    bool integers; // the snippet also multiplies with integers (integers.wgsl)
 };
 
 struct layout {

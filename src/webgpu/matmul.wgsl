@@ -45,7 +45,7 @@ struct Params {
 #bind read w0: array<vec4<u32>>
 #use w_common
 #if !HALVES
-#use ${TYPE0} K=0
+#use ${TYPE0} K=0 W=w0 P=p.w0
 #end
 #use activation
 

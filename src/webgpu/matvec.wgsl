@@ -66,7 +66,7 @@ struct Params {
 #end
 #use w_common
 #for k ${PARTS}
-#use ${TYPE${k}} K=${k}
+#use ${TYPE${k}} K=${k} W=w${k} P=p.w${k}
 #end
 #use activation
 #use reduce

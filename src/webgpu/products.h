@@ -28,11 +28,6 @@ static inline const struct device_weight *device_of(const struct linear *linear)
     return linear->weight.device;
 }
 
-static inline struct gpu_binding bind_part(const struct weight_part *part)
-{
-    return (struct gpu_binding){part->buffer, 0, gpu_buffer_bytes(part->buffer)};
-}
-
 // A weight's layout as kernels get it: words of a row, starts of its planes.
 static inline void set_weight(uint32_t w[4], const struct layout *layout)
 {

@@ -10,7 +10,7 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
 #for j 8
-    r.q[${j}] = w${K}[row + u * 8u + ${j}u];
+    r.q[${j}] = ${W}[row + u * 8u + ${j}u];
 #end
     return r;
 }

@@ -11,10 +11,10 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    r.q = w${K}[row + u];
+    r.q = ${W}[row + u];
     let b = u >> 3u;
-    r.dh = w${K}[row + p.w${K}.y + (b >> 2u)][b & 3u];
-    r.l = w${K}[row + p.w${K}.z + (b >> 2u)][b & 3u];
+    r.dh = ${W}[row + ${P}.y + (b >> 2u)][b & 3u];
+    r.l = ${W}[row + ${P}.z + (b >> 2u)][b & 3u];
     return r;
 }
 

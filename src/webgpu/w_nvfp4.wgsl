@@ -18,8 +18,8 @@ fn e4m3${K}(x: u32) -> f32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    r.q = w${K}[row + u];
-    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    r.q = ${W}[row + u];
+    r.s = ${W}[row + ${P}.y + (u >> 3u)][(u >> 1u) & 3u];
     return r;
 }
 

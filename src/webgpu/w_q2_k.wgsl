@@ -12,11 +12,11 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    let q4 = w${K}[row + (u >> 1u)];
+    let q4 = ${W}[row + (u >> 1u)];
     r.q = select(q4.xy, q4.zw, (u & 1u) == 1u);
-    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    r.s = ${W}[row + ${P}.y + (u >> 3u)][(u >> 1u) & 3u];
     let b = u >> 3u;
-    r.d = w${K}[row + p.w${K}.z + (b >> 2u)][b & 3u];
+    r.d = ${W}[row + ${P}.z + (b >> 2u)][b & 3u];
     return r;
 }
 

@@ -13,16 +13,16 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    let q4 = w${K}[row + (u >> 1u)];
+    let q4 = ${W}[row + (u >> 1u)];
     r.q = select(q4.xy, q4.zw, (u & 1u) == 1u);
     let b = u >> 3u;
-    let m4 = w${K}[row + p.w${K}.y + b * 2u + ((u >> 1u) & 1u)];
+    let m4 = ${W}[row + ${P}.y + b * 2u + ((u >> 1u) & 1u)];
     r.m = select(m4.xy, m4.zw, (u & 1u) == 1u);
     let first = b * 3u;
-    let scales = row + p.w${K}.z;
-    r.s = vec3<u32>(w${K}[scales + (first >> 2u)][first & 3u], w${K}[scales + ((first + 1u) >> 2u)][(first + 1u) & 3u],
-        w${K}[scales + ((first + 2u) >> 2u)][(first + 2u) & 3u]);
-    r.d = w${K}[row + p.w${K}.w + (b >> 3u)][(b >> 1u) & 3u];
+    let scales = row + ${P}.z;
+    r.s = vec3<u32>(${W}[scales + (first >> 2u)][first & 3u], ${W}[scales + ((first + 1u) >> 2u)][(first + 1u) & 3u],
+        ${W}[scales + ((first + 2u) >> 2u)][(first + 2u) & 3u]);
+    r.d = ${W}[row + ${P}.w + (b >> 3u)][(b >> 1u) & 3u];
     return r;
 }
 

@@ -10,8 +10,8 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    r.q = w${K}[row + u];
-    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    r.q = ${W}[row + u];
+    r.s = ${W}[row + ${P}.y + (u >> 3u)][(u >> 1u) & 3u];
     return r;
 }
 
@@ -29,3 +29,16 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
     let sums = nibble_sums(r.q, x);
     return half_at(r.s, u) * (sums.x + sums.y - 8.0 * (s.x + s.y + s.z + s.w));
 }
+#if INTEGER
+
+// The product with the staged integers, unit `inside` of them (integers.wgsl).
+fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
+    let low = r.q & vec4<u32>(0x0f0f0f0fu);
+    let high = (r.q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
+    let first = (inside & 1u) * 4u * STRIDE + (inside >> 1u);
+    let sum = long_dot(low.xy, first) + long_dot(low.zw, first + 2u * STRIDE) + long_dot(high.xy, first + STRIDE)
+        + long_dot(high.zw, first + 3u * STRIDE);
+    let scale = x_scales[inside >> 1u][inside & 1u];
+    return half_at(r.s, u) * (scale * f32(sum) - 8.0 * (x_sums[2u * inside] + x_sums[2u * inside + 1u]));
+}
+#end

@@ -10,8 +10,8 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    r.q = w${K}[row + u];
-    r.s = w${K}[row + p.w${K}.y + (u >> 2u)][u & 3u];
+    r.q = ${W}[row + u];
+    r.s = ${W}[row + ${P}.y + (u >> 2u)][u & 3u];
     return r;
 }
 

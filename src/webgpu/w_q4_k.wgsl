@@ -25,8 +25,8 @@ fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
     let at = row + (u >> 3u) * 9u;
-    r.head = w${K}[at];
-    r.q = w${K}[at + 1u + (u & 7u)];
+    r.head = ${W}[at];
+    r.q = ${W}[at + 1u + (u & 7u)];
     return r;
 }
 
@@ -45,3 +45,19 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
     let sums = nibble_sums(r.q, x);
     return c.x * sums.x + c.y * sums.y - c.z * (s.x + s.y) - c.w * (s.z + s.w);
 }
+#if INTEGER
+
+// The product with the staged integers, unit `inside` of them (integers.wgsl).
+fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
+    let c = scales${K}(r.head, (u >> 1u) & 3u);
+    let group = inside >> 1u;
+    let first = (inside & 1u) * STRIDE + group;
+    let low = r.q & vec4<u32>(0x0f0f0f0fu);
+    let high = (r.q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
+    let a = long_dot(low.xy, first) + long_dot(low.zw, first + 2u * STRIDE);
+    let b = long_dot(high.xy, first + 4u * STRIDE) + long_dot(high.zw, first + 6u * STRIDE);
+    let scale = x_scales[group];
+    let at = 4u * group + (inside & 1u);
+    return c.x * scale.x * f32(a) + c.y * scale.y * f32(b) - c.z * x_sums[at] - c.w * x_sums[at + 2u];
+}
+#end

@@ -25,9 +25,9 @@ fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
     let at = row + (u >> 3u) * 11u;
-    r.head = w${K}[at];
-    r.h = w${K}[at + 1u + (u & 1u)];
-    r.q = w${K}[at + 3u + (u & 7u)];
+    r.head = ${W}[at];
+    r.h = ${W}[at + 1u + (u & 1u)];
+    r.q = ${W}[at + 3u + (u & 7u)];
     return r;
 }
 
@@ -54,3 +54,21 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 #end
     return c.x * lowered(a) + c.y * lowered(b) - c.z * (s.x + s.y) - c.w * (s.z + s.w);
 }
+#if INTEGER
+
+// The product with the staged integers, unit `inside` of them (integers.wgsl).
+fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
+    let g = (u >> 1u) & 3u;
+    let c = scales${K}(r.head, g);
+    let fifth = r.h >> vec4<u32>(2u * g);
+    let low = (r.q & vec4<u32>(0x0f0f0f0fu)) | ((fifth << vec4<u32>(4u)) & vec4<u32>(0x10101010u));
+    let high = ((r.q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu)) | ((fifth << vec4<u32>(3u)) & vec4<u32>(0x10101010u));
+    let group = inside >> 1u;
+    let first = (inside & 1u) * STRIDE + group;
+    let a = long_dot(low.xy, first) + long_dot(low.zw, first + 2u * STRIDE);
+    let b = long_dot(high.xy, first + 4u * STRIDE) + long_dot(high.zw, first + 6u * STRIDE);
+    let at = 4u * group + (inside & 1u);
+    let scale = x_scales[group];
+    return c.x * scale.x * f32(a) + c.y * scale.y * f32(b) - c.z * x_sums[at] - c.w * x_sums[at + 2u];
+}
+#end

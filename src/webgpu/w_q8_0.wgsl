@@ -11,9 +11,9 @@ fn xi${K}(u: u32, j: u32) -> u32 {
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
-    r.a = w${K}[row + 2u * u];
-    r.b = w${K}[row + 2u * u + 1u];
-    r.s = w${K}[row + p.w${K}.y + (u >> 3u)][(u >> 1u) & 3u];
+    r.a = ${W}[row + 2u * u];
+    r.b = ${W}[row + 2u * u + 1u];
+    r.s = ${W}[row + ${P}.y + (u >> 3u)][(u >> 1u) & 3u];
     return r;
 }
 
@@ -35,3 +35,13 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 #end
     return half_at(r.s, u) * lowered(sum);
 }
+#if INTEGER
+
+// The product with the staged integers, unit `inside` of them (integers.wgsl).
+fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
+    let first = (inside & 1u) * 4u * STRIDE + (inside >> 1u);
+    let sum = long_dot(r.a.xy, first) + long_dot(r.a.zw, first + 2u * STRIDE) + long_dot(r.b.xy, first + STRIDE)
+        + long_dot(r.b.zw, first + 3u * STRIDE);
+    return half_at(r.s, u) * x_scales[inside >> 1u][inside & 1u] * f32(sum);
+}
+#end

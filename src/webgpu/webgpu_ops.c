@@ -19,7 +19,7 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
     struct gpu_pipeline *pipeline = kernel_find(gpu->kernels, key);
     if (pipeline != NULL)
         return pipeline;
-    char all[768];
+    char all[3700];
     snprintf(all, sizeof all, "EXACT_HALF=%d SUBGROUPS=%d SG=%u %s", gpu->exact_half, gpu->subgroup_size > 0, gpu->subgroup_size,
         definitions);
     struct carat_error err = {0};
@@ -187,6 +187,7 @@ static void free_ops(struct ops *ops)
     if (gpu->gpu != NULL) {
         webgpu_self_test_close(gpu);
         webgpu_weights_close(gpu);
+        webgpu_layers_close(gpu);
         for (int i = 0; i < N_SCRATCH; i++)
             gpu_buffer_free(gpu->gpu, gpu->scratch[i]);
     }
@@ -219,6 +220,7 @@ static const struct ops table = {
     .project = webgpu_project,
     .norm_gated = webgpu_norm_gated,
     .per_layer_gate = webgpu_per_layer_gate,
+    .layer = webgpu_layer,
     .experts = webgpu_experts,
     .add_norms = webgpu_add_norms,
     .settle = webgpu_settle,
@@ -273,6 +275,11 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     gpu->ops = table;
     if (options != NULL)
         gpu->options = *options;
+#ifndef __wasm__
+    const char *layers = getenv("CARAT_GPU_LAYERS");
+    if (layers != NULL && gpu->options.layer_groups == 0)
+        sscanf(layers, "%dx%d", &gpu->options.layer_groups, &gpu->options.layer_invocations);
+#endif
     gpu->ops.max_batch = gpu->options.max_batch > 0 ? gpu->options.max_batch : 512;
     gpu->gpu = gpu_new(gpu->options.hardware_only, err);
     gpu->kernels = gpu->gpu != NULL ? kernel_table_new(err) : NULL;

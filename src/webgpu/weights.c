@@ -14,14 +14,88 @@ static struct device_weight *device_weight_of(const struct weight *weight)
     return weight->device;
 }
 
+// --- groups -------------------------------------------------------------------------------------------------------------------
+
+static uint64_t most_bytes_of_buffer(const struct webgpu *gpu)
+{
+    const struct gpu_limits *limits = gpu_limits(gpu->gpu);
+    return limits->max_binding_bytes < limits->max_buffer_bytes ? limits->max_binding_bytes : limits->max_buffer_bytes;
+}
+
+// A weight of one part becomes a member of its group.
+static bool join_group(struct webgpu *gpu, uint32_t number, struct device_weight *w, struct carat_error *err)
+{
+    struct weight_group *g = gpu->weight_groups;
+    while (g != NULL && (g->number != number || g->buffer != NULL))
+        g = g->next;
+    if (g == NULL) {
+        g = calloc(1, sizeof *g);
+        if (g == NULL)
+            return fail(err, CARAT_NO_MEMORY, "no memory for the list of weights on the GPU");
+        g->number = number;
+        g->next = gpu->weight_groups;
+        gpu->weight_groups = g;
+    }
+    w->parts[0].offset = g->n_bytes;
+    g->n_bytes += (w->parts[0].n_bytes + 255) & ~(uint64_t)255;
+    w->group = g;
+    w->next_in_group = g->first;
+    g->first = w;
+    return true;
+}
+
+// The last member takes the group's buffer with it.
+static void leave_group(struct webgpu *gpu, struct device_weight *w)
+{
+    struct weight_group *g = w->group;
+    struct device_weight **at = &g->first;
+    while (*at != w)
+        at = &(*at)->next_in_group;
+    *at = w->next_in_group;
+    w->group = NULL;
+    if (g->first != NULL)
+        return;
+    struct weight_group **link = &gpu->weight_groups;
+    while (*link != g)
+        link = &(*link)->next;
+    *link = g->next;
+    gpu_buffer_free(gpu->gpu, g->buffer);
+    free(g);
+}
+
+// Makes the buffer of a weight's group, or, when the group exceeds a binding, buffers of their own for its members.
+static bool make_group(struct webgpu *gpu, struct weight_group *g, struct carat_error *err)
+{
+    if (g->buffer != NULL)
+        return true;
+    if (g->n_bytes <= most_bytes_of_buffer(gpu)) {
+        g->buffer = gpu_buffer_new(gpu->gpu, g->n_bytes, err);
+        for (struct device_weight *w = g->first; w != NULL; w = w->next_in_group)
+            w->parts[0].buffer = g->buffer;
+        return g->buffer != NULL;
+    }
+    for (struct device_weight *w = g->first, *next; w != NULL; w = next) {
+        next = w->next_in_group;
+        leave_group(gpu, w);
+        w->parts[0].offset = 0;
+        w->parts[0].buffer = gpu_buffer_new(gpu->gpu, w->parts[0].n_bytes, err);
+        if (w->parts[0].buffer == NULL)
+            return false;
+    }
+    return true;
+}
+
 static void free_device_weight(struct webgpu *gpu, struct device_weight *w)
 {
     if (w == NULL)
         return;
     if (gpu->staging.weight == w)
         gpu->staging.weight = NULL;
-    for (int i = 0; w->parts != NULL && i < w->n_parts; i++)
-        gpu_buffer_free(gpu->gpu, w->parts[i].buffer);
+    if (w->group != NULL)
+        leave_group(gpu, w);
+    else
+        for (int i = 0; w->parts != NULL && i < w->n_parts; i++)
+            gpu_buffer_free(gpu->gpu, w->parts[i].buffer);
     free(w->parts);
     free(w->raw);
     free(w);
@@ -31,9 +105,7 @@ static void free_device_weight(struct webgpu *gpu, struct device_weight *w)
 
 static bool make_parts(struct webgpu *gpu, const struct weight *weight, struct device_weight *w, struct carat_error *err)
 {
-    const struct gpu_limits *limits = gpu_limits(gpu->gpu);
-    uint64_t row_bytes = (uint64_t)w->layout.row_vectors * 16;
-    uint64_t most = limits->max_binding_bytes < limits->max_buffer_bytes ? limits->max_binding_bytes : limits->max_buffer_bytes;
+    uint64_t row_bytes = (uint64_t)w->layout.row_vectors * 16, most = most_bytes_of_buffer(gpu);
     uint64_t rows_of_part = most / row_bytes;
     // Experts stay whole: a kernel finds all rows of one in the same part.
     if (weight->n_slices > 1 && rows_of_part >= (uint64_t)weight->n_out)
@@ -51,7 +123,9 @@ static bool make_parts(struct webgpu *gpu, const struct weight *weight, struct d
     for (int i = 0; i < w->n_parts; i++) {
         uint64_t first = (uint64_t)i * rows_of_part;
         uint64_t n = w->n_rows - first < rows_of_part ? w->n_rows - first : rows_of_part;
-        w->parts[i] = (struct weight_part){.first_row = (uint32_t)first, .n_rows = (uint32_t)n};
+        w->parts[i] = (struct weight_part){.n_bytes = n * row_bytes, .first_row = (uint32_t)first, .n_rows = (uint32_t)n};
+        if (weight->group != 0 && w->n_parts == 1)
+            return join_group(gpu, weight->group, w, err);
         w->parts[i].buffer = gpu_buffer_new(gpu->gpu, n * row_bytes, err);
         if (w->parts[i].buffer == NULL)
             return fail_in(err, "tensor '%s' (%llu MiB)", weight->name, (unsigned long long)(w->n_bytes >> 20));
@@ -156,7 +230,7 @@ static bool repack(struct webgpu *gpu, const struct device_weight *w, const stru
     p.grid_x = webgpu_grid(gpu, n * p.row_words, &x, &y);
     struct gpu_binding bindings[] = {
         {gpu->staging.current, 0, gpu->staging.capacity},
-        {part->buffer, 0, gpu_buffer_bytes(part->buffer)},
+        bind_part(part),
     };
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, x, y, 1);
     return true;
@@ -245,7 +319,7 @@ static bool next_target(
         uint64_t first = w->parts[i].first_row * w->row_bytes, end = first + w->parts[i].n_rows * w->row_bytes;
         if (w->n_written >= first && w->n_written < end) {
             target->buffer = w->parts[i].buffer;
-            target->offset = w->n_written - first;
+            target->offset = w->parts[i].offset + w->n_written - first;
             target->n_bytes = n_wanted < end - w->n_written ? n_wanted : end - w->n_written;
         }
     }
@@ -330,6 +404,8 @@ bool webgpu_weight_write(
         return fail(err, CARAT_BAD_ARGUMENT, "tensor '%s' is not written in order", weight->name);
     if (n_bytes == 0)
         return true;
+    if (w->group != NULL && !make_group(webgpu_of(ops), w->group, err))
+        return fail_in(err, "tensor '%s' and those of its layer", weight->name);
     if (!w->is_vector)
         return write_staged(ops, weight, bytes, n_bytes, err);
     memcpy(w->raw + offset, bytes, (size_t)n_bytes);

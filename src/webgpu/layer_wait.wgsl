@@ -1,0 +1,2 @@
+    for (var tries = 0u; ${MISSING} && !gave_up; tries++) {
+        gave_up = tries > ${PATIENCE}u;
