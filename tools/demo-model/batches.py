@@ -38,7 +38,7 @@ def with_targets(kind, rows):
 class Batches(IterableDataset):
     """kind: "text", "image" or "audio"; size: tokens, pictures at a budget of 70, or sounds in a batch."""
 
-    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.65), (140, 0.2), (280, 0.15)), long_share=0.03,
+    def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.6), (140, 0.15), (280, 0.25)), long_share=0.03,
                  system_share=0.19):
         self.kind, self.size, self.seed = kind, size, seed
         self.tokenizer_path, self.bank_path, self.budgets, self.long_share = tokenizer_path, bank_path, budgets, long_share

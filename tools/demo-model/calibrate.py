@@ -4,6 +4,7 @@ The bounds of the published model come from its training. Here they are the rang
 that ordinary inputs are never clipped and extreme ones are.
 """
 
+import os
 import random
 
 import numpy as np
@@ -14,6 +15,7 @@ import pictures
 import sounds
 
 WIDEN = 1.25
+BANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data/bank.npz")
 
 
 def sample_pictures(rng, n, budget):
@@ -27,17 +29,18 @@ def sample_pictures(rng, n, budget):
 
 
 def sample_sounds(rng, n):
-    """Beeps, noise and words if espeak-ng is there."""
+    """Beeps, and words of the training's voices: from the bank if it was made, else spoken by espeak-ng."""
+    bank = sounds.Bank(BANK) if os.path.exists(BANK) else None
+
+    def word():
+        w = rng.choice(sounds.WORDS)
+        if bank:
+            return bank.clip(rng.randrange(bank.n_voices), w)
+        return sounds.speak(w, rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.VARIANTS), rng.choice(sounds.SPEEDS), rng.randint(20, 80))
+
     waves = []
     for i in range(n):
-        if i % 2:
-            try:
-                voice = rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.VARIANTS)
-                x = sounds.speak(rng.choice(sounds.WORDS), voice, rng.choice(sounds.SPEEDS), rng.randint(20, 80))
-            except (OSError, ValueError):
-                x = sounds.beeps(rng, rng.randint(1, 6))
-        else:
-            x = sounds.beeps(rng, rng.randint(1, 6))
+        x = word() if i % 2 else sounds.beeps(rng, rng.randint(1, 6))
         waves.append((0.9 * x / np.abs(x).max()).astype(np.float32))
     out = torch.zeros(n, max(map(len, waves)))
     for i, x in enumerate(waves):

@@ -15,39 +15,44 @@ def short_form(turn):
     return turn.word
 
 
+# Rewriting every word and answering without the sentence take the most practice.
+STYLES = {"capitals": 3, "short": 2.5, "lower": 1.2, "pirate": 0.8, "start": 1, "end": 1, "name": 1, "json": 1, "twice": 1.2, "fixed": 0.8}
+
+
 def style(rng, turn):
     """A system prompt and what the turn's answer becomes under it, or None if they do not fit."""
-    kind = rng.randrange(10)
+    kind = rng.choices(list(STYLES), list(STYLES.values()))[0]
     a = turn.answer
-    if kind == 0:
+    if kind == "capitals":
         s = say(rng, "(answer|reply|write|speak|respond) (only |)in (capital letters|capitals|upper case|all caps)(|.)|use (only |)capital letters(|.)")
         return "capitals", cap(s), a.upper()
-    if kind == 1:
+    if kind == "lower":
         s = say(rng, "(answer|reply|write|speak|respond) (only |)in (small letters|lower case|lowercase)(|.)|use (only |)small letters(|.)")
         return "lower", cap(s), a.lower()
-    if kind == 2:
+    if kind == "pirate":
         s = say(rng, "(talk|speak|answer|reply|write) like a pirate(|.)|you are a pirate(|.)|(answer|reply) in pirate style(|.)|be a pirate(|.)")
         return "pirate", cap(s), f"Arr! {a} Yo ho!"
-    if kind == 3:
-        if not turn.word:
+    if kind == "short":
+        # A sum of several steps without its steps is more than these few layers can do at once.
+        if not turn.word or turn.skill == "sums3":
             return None
         s = say(rng, "(answer|reply|respond) (only |)(with|in) one word(|.)|(answer|reply) as briefly as you can(|.)|use one word(| only)(|.)|give (only |)the shortest answer(|.)|one word answers only(|.)")
         return "short", cap(s), turn.word
-    if kind in (4, 5):
+    if kind in ("start", "end"):
         w = cap(pick(rng, facts.WORDS)) if rng.random() < 0.6 else cap(made_up(rng))
-        if kind == 4:
+        if kind == "start":
             s = say(rng, "(always |)(start|begin) (every answer|each answer|your answers|your reply|all answers) with (the word |)" + pick(rng, ['"[w]"', "[w]"]) + "(|.)", w=w)
             return "start", cap(s), f"{w} {a}"
         s = say(rng, "(always |)(end|finish) (every answer|each answer|your answers|your reply|all answers) with (the word |)" + pick(rng, ['"[w]"', "[w]"]) + "(|.)", w=w)
         return "end", cap(s), f"{a} {w}"
-    if kind == 6:
+    if kind == "name":
         n = person(rng)
         s = say(rng, "(call|address) the user (as |)[n](|.)|the (user's name|name of the user) is [n], (use it|say it)(|.)|always say the user's name, [n](|.)", n=n)
         return "name", cap(s), f"{n}: {a}"
-    if kind == 7:
+    if kind == "json":
         s = say(rng, "(answer|reply|respond) in JSON with the key " + pick(rng, ['"answer"', "answer"]) + "(|.)|(always |)return JSON with one key, answer(|.)|use JSON: the key is answer(|.)")
         return "json", cap(s), dumps({"answer": a})
-    if kind == 8:
+    if kind == "twice":
         s = say(rng, "(say|write|repeat|give) (everything|every answer|each answer|all answers) twice(|.)|(answer|reply) twice(|.)")
         return "twice", cap(s), f"{a} {a}"
     w = cap(pick(rng, ["no comment", "beep", "moo", "hmm", "later", "ask me tomorrow", "I am asleep", "yes", "no", "never", pick(rng, facts.WORDS)]))

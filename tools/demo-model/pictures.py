@@ -26,8 +26,8 @@ PLACES = [["at the top left", "at the top", "at the top right"], ["on the left",
 
 @functools.cache
 def fonts():
-    """DejaVu faces from the system or from matplotlib, and None for the face built into PIL."""
-    roots = ["/usr/share/fonts/truetype/dejavu"]
+    """DejaVu faces from data/fonts, the system or matplotlib, and None for the face built into PIL."""
+    roots = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "data/fonts"), "/usr/share/fonts/truetype/dejavu"]
     try:
         import matplotlib
         roots.append(os.path.join(os.path.dirname(matplotlib.__file__), "mpl-data/fonts/ttf"))
@@ -91,7 +91,7 @@ def draw_shape(d, shape, x, y, r, fill, background, turn):
 
 def canvas_size(rng):
     r = rng.random()
-    base = rng.choice([96, 128, 160, 200, 224, 256, 320, 400, 512])
+    base = rng.choices([96, 128, 160, 200, 224, 256, 320, 400, 512], [2, 2, 2, 2, 2, 2, 2, 1, 0.5])[0]
     if r < 0.4:
         return base, base
     ratio = math.exp(rng.uniform(-0.9, 0.9))
@@ -130,7 +130,7 @@ class Scene:
         image = self.image.resize((self.w, self.h), Image.BOX) if self.k > 1 else self.image
         if rng.random() < 0.15:
             a = np.asarray(image, np.int16)
-            noise = np.random.default_rng(rng.getrandbits(32)).integers(-9, 10, a.shape)
+            noise = np.random.default_rng(rng.getrandbits(32)).integers(-9, 10, a.shape, np.int8)
             image = Image.fromarray(np.clip(a + noise, 0, 255).astype(np.uint8))
         return image
 
@@ -193,7 +193,7 @@ def shapes_scene(rng, size=None):
     for r, c in cells:
         name, fill = s.ink(rng)
         shape = pick(rng, SHAPES)
-        radius = min(W, H) / 6 * rng.uniform(0.5, 0.95)
+        radius = min(W, H) / 6 * rng.uniform(0.55, 0.95)
         x = W / 3 * (c + 0.5 + rng.uniform(-0.15, 0.15))
         y = H / 3 * (r + 0.5 + rng.uniform(-0.15, 0.15))
         if n == 1 and (r, c) == (1, 1):
@@ -202,41 +202,50 @@ def shapes_scene(rng, size=None):
         objects[(r, c)] = (name, shape)
     out = place_questions(rng, objects)
     background_question(rng, s, out)
-    out.append((1, ask(rng, "how many (shapes|objects|things) are (there|in the picture)|how many (shapes|objects) do you see|count the (shapes|objects)"),
-                there_are(n, "shape", "shapes")))
+    out.append((1, ask(rng, HOW_MANY), counted([r for r, _ in objects], "shape", "shapes")))
     return s.done(rng), out
 
 
-def there_are(n, one, many):
-    return f"There are no {many}." if n == 0 else f"There is 1 {one}." if n == 1 else f"There are {n} {many}."
+HOW_MANY = "how many (shapes|objects|things) are (there|in the picture)|how many (shapes|objects) do you see|count the (shapes|objects)"
+
+
+def counted(rows, one, many):
+    """The answer to a question of how many: row by row, then together. So small a model can't count nine at a glance, but three."""
+    n = len(rows)
+    total = f"there are no {many}" if n == 0 else f"there is 1 {one}" if n == 1 else f"there are {n} {many}"
+    return f"Top {rows.count(0)}, middle {rows.count(1)}, bottom {rows.count(2)}: {total}."
 
 
 def count_scene(rng, size=None):
+    """Up to nine shapes in three rows of three places."""
     s = Scene(rng, size)
-    cols, rows = (4, 3) if s.w >= s.h else (3, 4)
     n = rng.randint(1, 9)
     kinds = [(s.ink(rng), pick(rng, SHAPES)) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
     W, H = s.w * s.k, s.h * s.k
     made = []
-    for cell in rng.sample(range(cols * rows), n):
-        r, c = divmod(cell, cols)
+    for cell in rng.sample(range(9), n):
+        r, c = divmod(cell, 3)
         (name, fill), shape = pick(rng, kinds)
-        radius = min(W / cols, H / rows) / 2 * rng.uniform(0.55, 0.85)
-        x = W / cols * (c + 0.5 + rng.uniform(-0.07, 0.07))
-        y = H / rows * (r + 0.5 + rng.uniform(-0.07, 0.07))
+        radius = min(W, H) / 6 * rng.uniform(0.55, 0.85)
+        x = W / 3 * (c + 0.5 + rng.uniform(-0.1, 0.1))
+        y = H / 3 * (r + 0.5 + rng.uniform(-0.1, 0.1))
         draw_shape(s.d, shape, x, y, radius, fill, s.background, rng.uniform(-0.3, 0.3))
-        made.append((name, shape))
-    out = [(2, ask(rng, "how many (shapes|objects|things) are (there|in the picture)|how many (shapes|objects) do you see|count the (shapes|objects)"),
-            there_are(n, "shape", "shapes"))]
-    shape = pick(rng, made)[1] if rng.random() < 0.9 else pick(rng, SHAPES)
-    out.append((4, ask(rng, "how many [s] are (there|in the picture)|how many [s] (do|can) you see|count the [s]|number of [s]", s=plural(shape)),
-                there_are(sum(1 for _, x in made if x == shape), shape, plural(shape))))
-    colour = pick(rng, made)[0]
-    out.append((2, ask(rng, "how many [c] (shapes|objects) are (there|in the picture)|how many [c] shapes do you see|count the [c] shapes", c=colour),
-                there_are(sum(1 for x, _ in made if x == colour), colour + " shape", colour + " shapes")))
+        made.append((r, name, shape))
+    out = [(2, ask(rng, HOW_MANY), counted([r for r, _, _ in made], "shape", "shapes"))]
+    shapes = sorted({x for _, _, x in made})
+    for shape in [*shapes, pick(rng, SHAPES)]:
+        out.append((4 / len(shapes) if shape in shapes else 0.6,
+                    ask(rng, "how many [s] are (there|in the picture)|how many [s] (do|can) you see|count the [s]|number of [s]", s=plural(shape)),
+                    counted([r for r, _, x in made if x == shape], shape, plural(shape))))
+    colours = sorted({x for _, x, _ in made})
+    for colour in [*colours, pick(rng, list(PALETTE))]:
+        out.append((2 / len(colours) if colour in colours else 0.3,
+                    ask(rng, "how many [c] (shapes|objects) are (there|in the picture)|how many [c] shapes do you see|count the [c] shapes", c=colour),
+                    counted([r for r, x, _ in made if x == colour], colour + " shape", colour + " shapes")))
     return s.done(rng), out
 
 
+SMALLEST_PRINT = 12   # pixels of a font's size
 INVENTED = 0.1   # share of printed words that are no words; held-out pictures have none
 
 
@@ -254,10 +263,10 @@ def text_scene(rng, text, canvas=None):
     path = pick(rng, fonts())
     probe = font(path, 100).getbbox(text)
     size = min(0.94 * W * 100 / (probe[2] - probe[0]), 0.9 * H * 100 / (probe[3] - probe[1]), 0.75 * H)
-    smallest = 0.12 * math.sqrt(W * H)
-    if size < smallest or size < 9 * s.k:
+    smallest = max(0.14 * math.sqrt(W * H), SMALLEST_PRINT * s.k)
+    if size < smallest:
         return None
-    size = int(rng.uniform(max(smallest, size * 0.35, 9 * s.k), size))
+    size = int(rng.uniform(max(smallest, size * 0.35), size))
     f = font(path, size)
     x0, y0, x1, y1 = f.getbbox(text)
     w, h = x1 - x0, y1 - y0
@@ -300,20 +309,20 @@ def plain_scene(rng, size=None):
     s = Scene(rng, size, name)
     out = [(3, ask(rng, "what (colour|color) is (this|it|the picture|the image)|(which|what) (colour|color) do you see"), f"It is {name}."),
            (2, ask(rng, DESCRIBE), f"A plain {name} picture."),
-           (1, ask(rng, "how many (shapes|objects) are (there|in the picture)|how many shapes do you see"), "There are no shapes.")]
+           (1, ask(rng, HOW_MANY), counted([], "shape", "shapes"))]
     return s.done(rng), out
 
 
-SCENES = {"shapes": (shapes_scene, 5), "count": (count_scene, 3), "number": (number_scene, 4), "word": (word_scene, 6), "plain": (plain_scene, 0.3)}
+SCENES = {"shapes": (shapes_scene, 4.5), "count": (count_scene, 6), "number": (number_scene, 3), "word": (word_scene, 5.5), "plain": (plain_scene, 0.3)}
 _NAMES = list(SCENES)
 _WEIGHTS = [SCENES[n][1] for n in _NAMES]
 
 
 def scene(rng, name=None, size=None):
-    """(PIL image, [(question, answer), ...]): one to three different questions."""
+    """(PIL image, [(question, answer), ...]): one to four different questions."""
     name = name or rng.choices(_NAMES, _WEIGHTS)[0]
     image, options = SCENES[name][0](rng, size)
-    n = min(len(options), rng.choice([1, 2, 3]))
+    n = min(len(options), rng.choice([2, 3, 4] if name == "count" else [1, 2, 3]))
     chosen = [options[0]] if name in ("number", "word") and rng.random() < 0.75 else []
     while len(chosen) < n:
         o = rng.choices(options, [x[0] for x in options])[0]

@@ -350,12 +350,12 @@ def lists(rng):
     numbers = rng.random() < 0.35
     items = words_of(rng, n, numbers)
     text = (", " if rng.random() < 0.8 else " ").join(items)
-    if kind < 0.25:
+    if kind < 0.23:
         q = ask(rng, "(reverse|turn around|flip) (|this list: |the list |these: |the order of )[l]|[l] (backwards|in reverse|reversed)|say [l] (backwards|in reverse order)|write (this |)in reverse order: [l]", ".", l=text)
         return Turn(q, ", ".join(reversed(items)) + ".", None, "lists")
-    if kind < 0.55:
+    if kind < 0.51:
         if numbers:
-            down = rng.random() < 0.25
+            down = rng.random() < 0.35
             if down:
                 q = ask(rng, "sort (|these numbers |the numbers )(from big to small|downwards|in descending order|from high to low): [l]|sort [l] (descending|from big to small)", ".", l=text)
             else:
@@ -363,17 +363,17 @@ def lists(rng):
             return Turn(q, ", ".join(map(str, sorted(map(int, items), reverse=down))) + ".", None, "lists")
         q = ask(rng, "sort (|these words: |the words |this: |these: )[l]|put [l] in (alphabetical |)order|(order|arrange) (these words: |the words |)[l]|sort [l] (alphabetically|from a to z)", ".", l=text)
         return Turn(q, ", ".join(sorted(items)) + ".", None, "lists")
-    if kind < 0.7:
+    if kind < 0.65:
         i = rng.randrange(n)
         if i == n - 1 and rng.random() < 0.7:
             q = ask(rng, "what is the last (word|item|one|element) (of|in) (the list |)[l]|(the |)last of [l]|which is last: [l]", l=text)
             return Turn(q, f"The last is {items[i]}.", items[i], "lists")
         q = ask(rng, "what is the [o] (word|item|one|element) (of|in) (the list |)[l]|(the |)[o] of [l]|which is the [o]: [l]", l=text, o=ORDER[i])
         return Turn(q, f"The {ORDER[i]} is {items[i]}.", items[i], "lists")
-    if kind < 0.8:
+    if kind < 0.74:
         q = ask(rng, "how many (words|items|elements|things) are (in the list |in |there in )[l]|count (the items in |the words in )[l]|how long is the list [l]", l=text)
         return Turn(q, f"There are {n}.", str(n), "lists")
-    if kind < 0.9:
+    if kind < 0.85:
         if numbers:
             v = list(map(int, items))
             if rng.random() < 0.5:
@@ -505,7 +505,7 @@ def unknown(rng):
 BASE = {
     "chat": (chat, 3), "gems": (gems, 4), "colours": (colours, 2), "capitals": (capitals, 2), "animals": (animals, 2),
     "opposites": (opposites, 2), "counting": (counting, 4), "arithmetic": (arithmetic, 7), "sums3": (sums3, 3), "days": (days, 4),
-    "units": (units, 3), "lists": (lists, 9), "echo": (echo, 4), "spelling": (spelling, 4), "json": (json_skill, 3), "unknown": (unknown, 4),
+    "units": (units, 3), "lists": (lists, 11), "echo": (echo, 5.5), "spelling": (spelling, 4), "json": (json_skill, 3), "unknown": (unknown, 4),
 }
 _BASE_NAMES = list(BASE)
 _BASE_WEIGHTS = [BASE[n][1] for n in _BASE_NAMES]

@@ -3,7 +3,8 @@
     python train.py --out FOLDER --seconds 430 [--resume FOLDER or FILE.gguf]
 
 The learning rate follows the clock: a short rise, a plateau, then a straight line down to zero. Worker processes make the
-data meanwhile. At the end the held-out items are answered greedily and the accuracy of each skill is printed.
+data meanwhile. The weights are saved every minute, lest a run that is cut off be lost, and at the end, when the held-out items are
+answered greedily and the accuracy of each skill is printed.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from tokenizer import DemoTokenizer
 HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ("text", "image", "audio")
 WARM_UP_STEPS = 100
+SAVE_SECONDS = 60
 
 
 def arguments():
@@ -38,7 +40,8 @@ def arguments():
     a.add_argument("--pictures", type=int, default=384, help="pictures per batch at a budget of 70")
     a.add_argument("--sounds", type=int, default=96)
     a.add_argument("--every", type=int, nargs=3, default=[2, 1, 8], help="steps between batches of text, pictures, sounds")
-    a.add_argument("--workers", type=int, nargs=3, default=[2, 12, 1])
+    a.add_argument("--workers", type=int, nargs=3, default=[3, 10, 1])
+    a.add_argument("--rates", type=float, nargs=3, default=[1, 1, 1], help="shares of the rate for the text model and the towers for pictures and sounds")
     a.add_argument("--lr", type=float, default=4e-3)
     a.add_argument("--plateau", type=float, default=0.4, help="share of the time before the rate falls")
     a.add_argument("--max-steps", type=int, default=10 ** 9)
@@ -131,6 +134,7 @@ def main():
     log = Log()
     seconds = args.seconds - (log.start - begin)
     step = 0
+    saved = time.time()
     while step < args.max_steps:
         progress = (time.time() - log.start) / seconds
         if progress >= 1:
@@ -147,14 +151,17 @@ def main():
                 torch.cuda.synchronize()
                 print(f"{kind} {tuple(batch['ids'].shape)}: {1e3 * (time.time() - mark):.0f} ms", flush=True)
                 mark = time.time()
-        for kind, part in parts.items():
+        for kind, share in zip(KINDS, args.rates):
             if kind == "text" or kind in plan:
-                part.step(rate)
+                parts[kind].step(rate * share)
         if timed:
             torch.cuda.synchronize()
             print(f"update: {1e3 * (time.time() - mark):.0f} ms", flush=True)
         step += 1
         log.line(step)
+        if time.time() - saved > SAVE_SECONDS:
+            checkpoint.save(model, args.out)
+            saved = time.time()
     log.line(step, True)
     if device.type == "cuda":
         print(f"peak memory {torch.cuda.max_memory_allocated() / 2 ** 30:.1f} GiB", flush=True)
