@@ -36,7 +36,8 @@ def sample_sounds(rng, n):
         w = rng.choice(sounds.WORDS)
         if bank:
             return bank.clip(rng.randrange(bank.n_voices), w)
-        return sounds.speak(w, rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.VARIANTS), rng.choice(sounds.SPEEDS), rng.randint(20, 80))
+        voice = rng.choice(sounds.ACCENTS) + "+" + rng.choice(sounds.VARIANTS)
+        return sounds.speak(w, voice, rng.choice(sounds.SPEEDS), rng.randint(20, 80))
 
     waves = []
     for i in range(n):

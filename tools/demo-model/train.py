@@ -41,7 +41,7 @@ def arguments():
     a.add_argument("--sounds", type=int, default=96)
     a.add_argument("--every", type=int, nargs=3, default=[2, 1, 8], help="steps between batches of text, pictures, sounds")
     a.add_argument("--workers", type=int, nargs=3, default=[3, 10, 1])
-    a.add_argument("--rates", type=float, nargs=3, default=[1, 1, 1], help="shares of the rate for the text model and the towers for pictures and sounds")
+    a.add_argument("--rates", type=float, nargs=3, default=[1, 1, 1], help="shares of the rate for text and the towers of pictures and sounds")
     a.add_argument("--lr", type=float, default=4e-3)
     a.add_argument("--plateau", type=float, default=0.4, help="share of the time before the rate falls")
     a.add_argument("--max-steps", type=int, default=10 ** 9)
