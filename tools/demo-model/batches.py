@@ -39,10 +39,10 @@ class Batches(IterableDataset):
     """kind: "text", "image" or "audio"; size: tokens, pictures at a budget of 70, or sounds in a batch."""
 
     def __init__(self, kind, size, seed, tokenizer_path, bank_path=None, budgets=((70, 0.6), (140, 0.15), (280, 0.25)), long_share=0.03,
-                 system_share=0.19):
+                 system_share=0.19, practice_share=0, counting_share=0):
         self.kind, self.size, self.seed = kind, size, seed
         self.tokenizer_path, self.bank_path, self.budgets, self.long_share = tokenizer_path, bank_path, budgets, long_share
-        self.system_share = system_share
+        self.system_share, self.practice_share, self.counting_share = system_share, practice_share, counting_share
 
     def __iter__(self):
         info = get_worker_info()
@@ -63,7 +63,9 @@ class Batches(IterableDataset):
         while True:
             rows = []
             for _ in range(2048):
-                if rng.random() < self.long_share:
+                if self.practice_share and rng.random() < self.practice_share:
+                    made = curriculum.practice(rng)
+                elif rng.random() < self.long_share:
                     made = curriculum.long_conversation(rng, rng.choice([8, 12, 20, 30, 40]))
                 else:
                     made = curriculum.conversation(rng, system_share=self.system_share)
@@ -77,7 +79,8 @@ class Batches(IterableDataset):
                     groups.append(group)
                     group = []
                 group.append(r)
-            groups.append(group)
+            if len(group) > 1:   # a batch of one would be compiled anew
+                groups.append(group)
             rng.shuffle(groups)
             for g in groups:
                 yield with_targets("text", g)
@@ -95,7 +98,10 @@ class Batches(IterableDataset):
         soft = height * width // 48 ** 2
         rows, pixels = [], []
         for _ in range(max(1, self.size * 70 // budget)):
-            image, qa = pictures.scene(rng, size=size)
+            if self.counting_share and rng.random() < self.counting_share:
+                image, qa = pictures.scene(rng, "count", size, questions=6)
+            else:
+                image, qa = pictures.scene(rng, size=size)
             pixels.append(np.asarray(image))
             rows.append(self.media_row(rng, tokenizer, qa, "image", soft))
         batch = with_targets("image", rows)

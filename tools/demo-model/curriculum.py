@@ -483,6 +483,14 @@ def conversation(rng, max_turns=3, system_share=0.19):
     return messages, tools, thinking, [i for i, m in enumerate(messages) if m["role"] == "assistant" and i >= start]
 
 
+def practice(rng):
+    """What the model finds hardest: a list, or an answer under a system prompt."""
+    if rng.random() < 0.6:
+        return conversation(rng, system_share=1)
+    t = base_turn(rng, name="lists")
+    return [user(t.user), assistant(t.answer)], None, False, [1]
+
+
 def long_conversation(rng, turns):
     """Many turns, some of them about earlier ones."""
     messages = []

@@ -2,6 +2,9 @@
 
     python evaluate.py --gguf models/carat-demo.gguf --out eval/expected-q8.jsonl     (the file's dequantised weights)
     python evaluate.py --weights FOLDER --out eval/expected-f32.jsonl                 (a training checkpoint)
+
+With `--draft FILE`, replies written before are confirmed in one pass each where the model would say every token of them, and made
+anew where not: the same result, sooner.
 """
 
 import argparse
@@ -24,6 +27,7 @@ from tokenizer import DemoTokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MAX_NEW = 120
+ENDS = ("<eos>", "<turn|>", "<|tool_response>")
 
 
 def load_items(folder):
@@ -83,38 +87,47 @@ def media_tensors(group, device):
     return image, audio
 
 
+def soft_tokens_of(model, group, device):
+    """Each prepared item's soft tokens [n, d], or None for text."""
+    image, audio = media_tensors(group, device)
+    core, c = model.model, model.config
+    if image:
+        soft = core.embed_vision(core.vision_tower(pixel_values=image[0], pixel_position_ids=image[1]).last_hidden_state)
+    elif audio:
+        o = core.audio_tower(*audio)
+        soft = core.embed_audio(o.last_hidden_state)[o.attention_mask]
+    else:
+        return None
+    mark = c.image_token_id if image else c.audio_token_id
+    return torch.split(soft.flatten(0, -2), [list(p[0]).count(mark) for p in group])
+
+
+def states_of(model, rows, soft, device):
+    """Last hidden states of rows of ids in one right-padded batch without a cache: simple, and exact."""
+    c, text = model.config, model.model.language_model
+    n = max(map(len, rows))
+    ids = torch.zeros(len(rows), -(-n // 8) * 8, dtype=torch.long)
+    for i, r in enumerate(rows):
+        ids[i, :len(r)] = torch.tensor(r)
+    ids = ids.to(device)
+    plain = torch.where((ids == c.image_token_id) | (ids == c.audio_token_id), 0, ids)
+    x = text.embed_tokens(plain)
+    if soft is not None:
+        x = x.masked_scatter((plain != ids)[..., None].expand_as(x), torch.cat(soft).to(x.dtype))
+    return text(inputs_embeds=x, per_layer_inputs=text.get_per_layer_inputs(plain, None),
+                attention_mask=demo.causal_masks(ids.shape[1], device), use_cache=False).last_hidden_state
+
+
 @torch.no_grad()
 def greedy(model, tokenizer, group, device, max_new=MAX_NEW):
-    """Greedy replies of prepared items, all in one right-padded batch without a cache: simple, and exact."""
-    ends = {tokenizer.ids[t] for t in ("<eos>", "<turn|>", "<|tool_response>")}
-    image, audio = media_tensors(group, device)
+    """Greedy replies of prepared items, all together."""
+    ends = {tokenizer.ids[t] for t in ENDS}
+    soft = soft_tokens_of(model, group, device)
     rows = [list(p[0]) for p in group]
     out = [[] for _ in group]
     live = list(range(len(group)))
-    core = model.model
-    soft_image = core.embed_vision(core.vision_tower(pixel_values=image[0], pixel_position_ids=image[1]).last_hidden_state) if image else None
-    soft_audio = None
-    if audio:
-        o = core.audio_tower(*audio)
-        soft_audio = core.embed_audio(o.last_hidden_state)[o.attention_mask]
-    c = model.config
-    counts = [sum(t == (c.image_token_id if image else c.audio_token_id) for t in r) for r in rows]
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    soft = soft_image if image else soft_audio
     for _ in range(max_new):
-        n = max(len(rows[i]) for i in live)
-        ids = torch.zeros(len(live), -(-n // 8) * 8, dtype=torch.long)
-        for k, i in enumerate(live):
-            ids[k, :len(rows[i])] = torch.tensor(rows[i])
-        ids = ids.to(device)
-        plain = torch.where((ids == c.image_token_id) | (ids == c.audio_token_id), 0, ids)
-        text = core.language_model
-        x = text.embed_tokens(plain)
-        if soft is not None:
-            part = torch.cat([soft[starts[i]:starts[i + 1]] for i in live])
-            x = x.masked_scatter((plain != ids)[..., None].expand_as(x), part.to(x.dtype))
-        h = text(inputs_embeds=x, per_layer_inputs=text.get_per_layer_inputs(plain, None),
-                 attention_mask=demo.causal_masks(ids.shape[1], device), use_cache=False).last_hidden_state
+        h = states_of(model, [rows[i] for i in live], soft and [soft[i] for i in live], device)
         last = torch.tensor([len(rows[i]) - 1 for i in live], device=device)
         best = demo.logits_of(model, h[torch.arange(len(live), device=device), last]).argmax(-1).tolist()
         still = []
@@ -130,9 +143,22 @@ def greedy(model, tokenizer, group, device, max_new=MAX_NEW):
 
 
 @torch.no_grad()
+def confirmed(model, tokenizer, group, drafts, device, max_new=MAX_NEW):
+    """For each draft whether it is the item's greedy reply: each of its tokens is the best after those before it."""
+    ends = {tokenizer.ids[t] for t in ENDS}
+    h = states_of(model, [list(p[0]) + d[:-1] for p, d in zip(group, drafts)], soft_tokens_of(model, group, device), device)
+    out = []
+    for i, (p, d) in enumerate(zip(group, drafts)):
+        best = demo.logits_of(model, h[i, len(p[0]) - 1:len(p[0]) - 1 + len(d)]).argmax(-1).tolist()
+        complete = d[-1] in ends or len(d) == max_new
+        out.append(best == d and complete and not ends & set(d[:-1]))
+    return out
+
+
+@torch.no_grad()
 def greedy_cached(model, tokenizer, item, max_new=MAX_NEW):
     """The greedy reply of one prepared item through the classes' own cache: quicker on a CPU."""
-    ends = {tokenizer.ids[t] for t in ("<eos>", "<turn|>", "<|tool_response>")}
+    ends = {tokenizer.ids[t] for t in ENDS}
     image, audio = media_tensors([item], torch.device("cpu"))
     extra = {}
     if image:
@@ -216,8 +242,8 @@ def first_of_each_skill(items, n):
             yield item
 
 
-def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_tokens=60000, verbose=False):
-    """[(item, ids, reply, passed)] of the first `limit` items of each skill."""
+def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_tokens=60000, verbose=False, drafts=None):
+    """[(item, ids, reply, passed)] of the first `limit` items of each skill. drafts: ids of likely replies by the item's id."""
     items = list(first_of_each_skill([it for it in load_items(folder) if has_media(it, folder)], limit))
     prepared = [prepare(it, tokenizer, folder, budget) for it in items]
     order = sorted(range(len(items)), key=lambda i: (prepared[i][1] is not None, prepared[i][2] is not None, len(prepared[i][0])))
@@ -232,8 +258,15 @@ def run(model, tokenizer, folder, device, limit=10 ** 9, budget=None, batch_toke
             end += 1
         group = order[start:end]
         ready = [prepared[i] for i in group]
-        replies = [greedy_cached(model, tokenizer, p) for p in ready] if device.type == "cpu" else greedy(model, tokenizer, ready, device)
-        for i, ids in zip(group, replies):
+        known = [drafts[items[i]["id"]] for i in group] if drafts else []
+        good = confirmed(model, tokenizer, ready, known, device) if drafts else [False] * len(group)
+        rest = [p for p, g in zip(ready, good) if not g]
+        if rest and device.type != "cpu":
+            made = iter(greedy(model, tokenizer, rest, device))
+        else:
+            made = (greedy_cached(model, tokenizer, p) for p in rest)
+        for k, i in enumerate(group):
+            ids = known[k] if good[k] else next(made)
             reply = tokenizer.decode(ids)
             results[i] = (items[i], ids, reply, passes(items[i], reply))
         if verbose:
@@ -275,6 +308,7 @@ def main():
     a.add_argument("--suite", default=os.path.join(HERE, "eval"))
     a.add_argument("--budget", type=int, help="soft tokens per picture, instead of each item's own")
     a.add_argument("--limit", type=int, default=10 ** 9, help="items of each skill")
+    a.add_argument("--draft", help="replies (lines of id, ids) to be confirmed")
     args = a.parse_args()
     tokenizer = DemoTokenizer(os.path.join(HERE, "tokenizer.json"))
     model = demo.build(tokenizer.ids, len(tokenizer.tokens))
@@ -287,7 +321,11 @@ def main():
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.allow_tf32 = False
     model.to(device).eval()
-    results = run(model, tokenizer, args.suite, device, args.limit, args.budget, 60000 if device.type == "cuda" else 6000, True)
+    drafts = None
+    if args.draft:
+        with open(args.draft, encoding="utf-8") as f:
+            drafts = {r["id"]: r["ids"] for r in map(json.loads, f)}
+    results = run(model, tokenizer, args.suite, device, args.limit, args.budget, 60000 if device.type == "cuda" else 6000, True, drafts)
     report(results)
     if args.out:
         write_expected(results, args.out)

@@ -318,11 +318,11 @@ _NAMES = list(SCENES)
 _WEIGHTS = [SCENES[n][1] for n in _NAMES]
 
 
-def scene(rng, name=None, size=None):
-    """(PIL image, [(question, answer), ...]): one to four different questions."""
+def scene(rng, name=None, size=None, questions=None):
+    """(PIL image, [(question, answer), ...]): one to four different questions, or as many as asked for and possible."""
     name = name or rng.choices(_NAMES, _WEIGHTS)[0]
     image, options = SCENES[name][0](rng, size)
-    n = min(len(options), rng.choice([2, 3, 4] if name == "count" else [1, 2, 3]))
+    n = min(len(set(options)), questions or rng.choice([2, 3, 4] if name == "count" else [1, 2, 3]))
     chosen = [options[0]] if name in ("number", "word") and rng.random() < 0.75 else []
     while len(chosen) < n:
         o = rng.choices(options, [x[0] for x in options])[0]

@@ -26,7 +26,6 @@ from tokenizer import DemoTokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ("text", "image", "audio")
-WARM_UP_STEPS = 100
 SAVE_SECONDS = 60
 
 
@@ -44,10 +43,14 @@ def arguments():
     a.add_argument("--rates", type=float, nargs=3, default=[1, 1, 1], help="shares of the rate for text and the towers of pictures and sounds")
     a.add_argument("--lr", type=float, default=4e-3)
     a.add_argument("--plateau", type=float, default=0.4, help="share of the time before the rate falls")
+    a.add_argument("--warm-up", type=int, default=100, help="steps until the full rate")
     a.add_argument("--max-steps", type=int, default=10 ** 9)
     a.add_argument("--bank", default=os.path.join(HERE, "data/bank.npz"))
     a.add_argument("--eval-items", type=int, default=10 ** 9, help="held-out items of each skill to answer at the end")
     a.add_argument("--system", type=float, default=0.19, help="share of conversations under a system prompt")
+    a.add_argument("--practice", type=float, default=0, help="share of conversations of the hardest kinds only")
+    a.add_argument("--counting", type=float, default=0, help="share of pictures that are sure to be counts")
+    a.add_argument("--budgets", type=float, nargs=3, default=[0.6, 0.15, 0.25], help="shares of budgets of 70, 140 and 280 soft tokens")
     a.add_argument("--eager", dest="compiled", action="store_false", help="without compiled pieces: slower, but starts at once")
     return a.parse_args()
 
@@ -59,7 +62,8 @@ def to_device(batch, device):
 def make_feeds(args, device, tokenizer_path):
     feeds = {}
     for kind, size, n in zip(KINDS, (args.tokens, args.pictures, args.sounds), args.workers):
-        data = Batches(kind, size, args.seed, tokenizer_path, args.bank, system_share=args.system)
+        data = Batches(kind, size, args.seed, tokenizer_path, args.bank, tuple(zip((70, 140, 280), args.budgets)), system_share=args.system,
+                       practice_share=args.practice, counting_share=args.counting)
         feeds[kind] = iter(DataLoader(data, batch_size=None, num_workers=n, prefetch_factor=3 if n else None, pin_memory=device.type == "cuda"))
     return feeds
 
@@ -139,7 +143,7 @@ def main():
         progress = (time.time() - log.start) / seconds
         if progress >= 1:
             break
-        rate = args.lr * min(1.0, (step + 1) / WARM_UP_STEPS, (1 - progress) / (1 - args.plateau))
+        rate = args.lr * min(1.0, (step + 1) / args.warm_up, (1 - progress) / (1 - args.plateau))
         plan = [k for k, every in zip(KINDS, args.every) if step % every == 0]
         timed = step in (40, 41, 48) and device.type == "cuda"
         mark = time.time()
