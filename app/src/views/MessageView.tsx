@@ -1,7 +1,7 @@
 // MessageView.tsx: one message: text, thought, calls, attachments, and what can be done with it.
 
 import { signal } from '@preact/signals';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef } from 'preact/hooks';
 import { answer, answerFrom, answering } from '../answer';
 import { copyText } from '../clipboard';
 import { type Attachment, type Conversation, type Message, type Stats } from '../conversations';
@@ -22,7 +22,7 @@ function AttachmentView({ attachment }: { attachment: Attachment }) {
 function Block({ text }: { text: string }) {
     const box = useRef<HTMLDivElement>(null);
     const html = useMemo(() => renderMarkdown(text), [text]);
-    useEffect(() => {
+    useLayoutEffect(() => { // before it is painted, so that nothing moves
         box.current?.querySelectorAll('pre').forEach((pre) => {
             pre.tabIndex = 0;
             const button = document.createElement('button');
