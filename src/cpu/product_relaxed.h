@@ -87,14 +87,35 @@ __attribute__((noinline)) static v128_t floats_of_any_halves(v128_t halves)
     return (v128_t)vf_from_halves((vu)halves);
 }
 
-// Halves as floats. Lanes hold sixteen bits of a half each, extended with its sign; `two` the first two of them, in which
-// infinities and NaN, which few files have, are noticed.
+// Lies in memory, so that a constant costs a load instead of three instructions.
+struct half_parts {
+    _Alignas(16) uint32_t magnitude[4], twice[4], once[4], least[4], sign[4];
+};
+static const struct half_parts half_parts = {.magnitude = {0x0fffe000, 0x0fffe000, 0x0fffe000, 0x0fffe000},
+    .twice = {0x38800000, 0x38800000, 0x38800000, 0x38800000},
+    .once = {0x38000000, 0x38000000, 0x38000000, 0x38000000},
+    .least = {0x38800000, 0x38800000, 0x38800000, 0x38800000}, // 2^-14
+    .sign = {0x80000000, 0x80000000, 0x80000000, 0x80000000}};
+
+INLINE v128_t hidden_constant(const uint32_t *constant) // the compiler may not know what it loads
+{
+    __asm__("" : "+r"(constant));
+    return wasm_v128_load(constant);
+}
+
+// Halves as floats. Lanes hold a half each, extended with its sign; `two` the first two of them, in which infinities and NaN,
+// which few files have, are noticed. Scales of K-quants are often so small that the half is denormal, and a processor takes over
+// a hundred cycles for a denormal float; so none appears on the way: with y = the half's bits in a float's places and 113 added
+// to the exponent, normal halves are y / 2, denormal ones y - 2^-14, and either is the smaller of the two.
 INLINE v128_t floats_of_halves(v128_t halves, uint32_t two)
 {
     if (__builtin_expect((((two & 0x7c007c00u) + 0x04000400u) & 0x80008000u) != 0, 0))
         return floats_of_any_halves(halves);
-    v128_t bits = wasm_v128_and(wasm_i32x4_shl(halves, 13), wasm_i32x4_splat((int32_t)0x8fffe000u));
-    return wasm_f32x4_mul(bits, wasm_f32x4_splat(0x1p112f));
+    v128_t bits = wasm_v128_and(wasm_i32x4_shl(halves, 13), hidden_constant(half_parts.magnitude));
+    v128_t y = wasm_i32x4_add(bits, hidden_constant(half_parts.twice));
+    v128_t half = wasm_i32x4_add(bits, hidden_constant(half_parts.once));
+    v128_t value = wasm_f32x4_pmin(half, wasm_f32x4_sub(y, hidden_constant(half_parts.least)));
+    return wasm_v128_or(value, wasm_v128_and(halves, hidden_constant(half_parts.sign)));
 }
 
 INLINE void store_scaled_bytes(float *to, v128_t low_halves, v128_t high_halves, v128_t factor)
@@ -137,9 +158,9 @@ INLINE void unpack_relaxed(struct layout layout, const uint8_t *block, struct un
         unpack(layout, block, 8, out);
 }
 
-// n_rows rows from row r on times n_cols columns; both constants, one of them 1.
-INLINE void narrow_tile_relaxed(
-    struct layout layout, const struct product *p, int32_t r, int n_rows, int n_cols, enum style style, v128_t ones, v128_t low)
+// n_rows rows, r, r + apart, ..., times n_cols columns; n_rows and n_cols are constants, one of them 1.
+INLINE void narrow_tile_relaxed(struct layout layout, const struct product *p, int32_t r, int32_t apart, int n_rows, int n_cols,
+    enum style style, v128_t ones, v128_t low)
 {
     const struct activations *x = p->x;
     const int32_t n_in = x->n_in, whole = n_in / 256 * 256;
@@ -150,7 +171,7 @@ INLINE void narrow_tile_relaxed(
     const size_t stride = layout.by_16 ? 2 * groups : groups;
     const int n_scales = layout.by_16 ? 16 : 8;
     const uint8_t *rows = p->rows + (size_t)r * p->row_bytes;
-    const size_t row_bytes = (size_t)p->row_bytes;
+    const size_t step_bytes = (size_t)apart * (size_t)p->row_bytes;
     struct narrow_sum sums[4];
     for (int i = 0; i < n_rows * n_cols; i++)
         sums[i] = narrow_sum_zero();
@@ -159,7 +180,7 @@ INLINE void narrow_tile_relaxed(
         struct unpacked w[4];
         float scales[4][16];
         for (int row = 0; row < n_rows; row++) {
-            unpack_relaxed(layout, block + (size_t)row * row_bytes, &w[row]);
+            unpack_relaxed(layout, block + (size_t)row * step_bytes, &w[row]);
             for (int c = 0; c < n_cols; c++) {
                 for (int i = 0; i < n_scales; i += LANES) {
                     vf s = vf_load(w[row].s + i), *taken = &sums[row + c].taken;
@@ -174,7 +195,7 @@ INLINE void narrow_tile_relaxed(
         for (int j = 0; j < 4; j++) {
             for (int row = 0; row < n_rows; row++) {
                 v128_t u[4];
-                chunk(layout, block + (size_t)row * row_bytes, &w[row], j, low, u);
+                chunk(layout, block + (size_t)row * step_bytes, &w[row], j, low, u);
                 for (int c = 0; c < n_cols; c++) {
                     const int8_t *at = q + (size_t)c * (size_t)n_in + (size_t)k;
                     vf sum = sums[row + c].products[0];
@@ -197,33 +218,43 @@ INLINE void narrow_tile_relaxed(
         struct unpacked w;
         int n = groups_at(layout, whole, n_in);
         for (int row = 0; row < n_rows; row++) {
-            unpack(layout, block_at(layout, rows + (size_t)row * row_bytes, whole), n, &w);
+            unpack(layout, block_at(layout, rows + (size_t)row * step_bytes, whole), n, &w);
             for (int c = 0; c < n_cols; c++)
                 add_stretch(layout, &w, n, x, (size_t)(p->first_col + c), (size_t)whole / 32, 1, &sums[row + c]);
         }
     }
     for (int row = 0; row < n_rows; row++) {
         for (int c = 0; c < n_cols; c++)
-            p->out[(size_t)c * p->out_stride + (size_t)(r + row)] = narrow_total(layout, &sums[row + c]);
+            p->out[(size_t)c * p->out_stride + (size_t)(r + row * apart)] = narrow_total(layout, &sums[row + c]);
     }
 }
 
 INLINE void narrow_relaxed(struct layout layout, const struct product *p, enum style style)
 {
     const v128_t ones = load_constant(1), low = load_constant(0x0f0f);
-    const bool two_rows = layout.type == GGUF_TYPE_Q4_K || layout.type == GGUF_TYPE_Q6_K; // others gain little
+    // Four rows share what they load of the activations. They lie far apart, on pages of their own: within one page the processor
+    // follows one stream of addresses, and nothing here can ask for weights ahead.
+    enum { TOGETHER = 4 };
+    const bool together = layout.type == GGUF_TYPE_Q4_0 || layout.type == GGUF_TYPE_Q4_K || layout.type == GGUF_TYPE_Q5_K ||
+                          layout.type == GGUF_TYPE_Q6_K; // others are slower to unpack, and each takes its place in the module
     struct product part = *p;
     while (part.n_cols > 0) {
         int n_cols = part.n_cols >= 4 ? 4 : part.n_cols >= 2 ? 2 : 1;
         int32_t r = 0;
-        for (; n_cols == 1 && two_rows && r + 2 <= part.n_rows; r += 2)
-            narrow_tile_relaxed(layout, &part, r, 2, 1, style, ones, low);
-        for (; n_cols == 1 && r < part.n_rows; r++)
-            narrow_tile_relaxed(layout, &part, r, 1, 1, style, ones, low);
-        for (; n_cols == 2 && r < part.n_rows; r++)
-            narrow_tile_relaxed(layout, &part, r, 1, 2, style, ones, low);
-        for (; n_cols == 4 && r < part.n_rows; r++)
-            narrow_tile_relaxed(layout, &part, r, 1, 4, style, ones, low);
+        if (n_cols == 1 && together) {
+            const int32_t apart = part.n_rows / TOGETHER;
+            for (; r < apart; r++)
+                narrow_tile_relaxed(layout, &part, r, apart, TOGETHER, 1, style, ones, low);
+            r *= TOGETHER;
+        }
+        for (; r < part.n_rows; r++) {
+            if (n_cols == 4)
+                narrow_tile_relaxed(layout, &part, r, 1, 1, 4, style, ones, low);
+            else if (n_cols == 2)
+                narrow_tile_relaxed(layout, &part, r, 1, 1, 2, style, ones, low);
+            else
+                narrow_tile_relaxed(layout, &part, r, 1, 1, 1, style, ones, low);
+        }
         part.first_col += n_cols;
         part.n_cols -= n_cols;
         part.out += (size_t)n_cols * part.out_stride;
