@@ -265,7 +265,7 @@ test('a PNG, a canvas and a WAV file in a message become soft tokens', async () 
     assert.ok(counts[2] > counts[0], 'without a budget more tokens are spent on an image');
 });
 
-test('a stale WebAssembly module is refused', async () => {
+test('a stale WebAssembly module is refused', async (context) => {
     const stale = await serve({
         folders: [fixtureModels],
         extra: {
@@ -313,16 +313,16 @@ test('a stale WebAssembly module is refused', async () => {
             },
         },
     });
+    context.after(() => stale.close());
     const other = await openPage(browser.context, stale.url);
     const code = await other.evaluate(() =>
-        window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', threads: 1 }).then(
+        window.carat.Carat.load('/models/tiny-e2b.Q8_0.gguf', { backend: 'cpu', variant: 'simd' }).then(
             () => 'loaded',
             (e) => e.code,
         ),
     );
     assert.equal(code, 'version_mismatch');
     await other.close();
-    await stale.close();
 });
 
 test('the demo page loads a model by URL and streams an answer', async () => {
