@@ -4,11 +4,13 @@
 // side always follows the other's heat.
 import { parseArgs } from 'node:util';
 import { browserContestants } from './browser.mjs';
-import { nativeContestants } from './native.mjs';
+import { nativeContestants, nodeContestants } from './native.mjs';
 
 const comparisons = {
     'cpu': { contestants: nativeContestants, backend: 'cpu', tests: 'pp256,pp1024,tg64,tg64@4096' },
     'vulkan': { contestants: nativeContestants, backend: 'webgpu', tests: 'pp512,pp2048,tg128,tg128@4096' },
+    'node-cpu': { contestants: nodeContestants, backend: 'cpu', tests: 'pp256,tg64' },
+    'node-webgpu': { contestants: nodeContestants, backend: 'webgpu', tests: 'pp512,pp2048,tg128' },
     'chromium-cpu': { contestants: browserContestants, backend: 'cpu', tests: 'pp128,tg32' },
     'chromium-webgpu': { contestants: browserContestants, backend: 'webgpu', tests: 'pp512,tg64' },
 };

@@ -1,4 +1,4 @@
-// native.mjs: `carat bench` and llama.cpp (llama.mjs in a process of its own) as two sides of a comparison.
+// native.mjs: `carat bench`, `carat-web bench` in Node, and llama.cpp (llama.mjs in a process of its own) as sides of a comparison.
 import { execFile, spawn } from 'node:child_process';
 import * as path from 'node:path';
 import * as readline from 'node:readline';
@@ -8,22 +8,26 @@ import { promisify } from 'node:util';
 const here = path.dirname(fileURLToPath(import.meta.url));
 const run = promisify(execFile);
 
-async function caratSide({ model, backend, threads, carat = path.join(here, '../../build/release/carat') }) {
+// command: the program that benches, with its first words.
+async function caratSide(name, command, { model, backend, threads }) {
+    const [program, ...words] = command;
     const bench = async (test) => {
         const lengths = test.kind === 'pp' ? ['-p', test.n, '-n', 0] : ['-p', 0, '-n', test.n];
         const all = test.allRows ? ['--no-prefill-skip'] : [];
         const options = [...lengths, '-d', test.depth, '-r', 1, ...all, '--backend', backend, '--threads', threads, '--json'];
-        const { stdout } = await run(carat, ['bench', model, ...options.map(String)]);
+        const { stdout } = await run(program, [...words, 'bench', model, ...options.map(String)]);
         return JSON.parse(stdout);
     };
     const about = await bench({ kind: 'tg', n: 1, depth: 0 }); // also brings the file into the page cache
     return {
-        name: 'carat',
+        name,
         about: `${about.model}, ${about.backend}: ${about.adapter}`,
         measure: async (test) => (await bench(test)).tokens_per_second,
         close: async () => undefined,
     };
 }
+
+const programSide = (name, setup) => caratSide(name, [setup.carat ?? path.join(here, '../../build/release/carat')], setup);
 
 async function llamaSide({ model, tests, backend, threads }) {
     const positions = Math.max(...tests.map((test) => test.depth + test.n)) + 64;
@@ -47,6 +51,13 @@ async function llamaSide({ model, tests, backend, threads }) {
 }
 
 export async function nativeContestants(setup) {
-    const sides = [await caratSide(setup), await llamaSide(setup)];
+    const sides = [await programSide('carat', setup), await llamaSide(setup)];
     return { sides, close: () => Promise.all(sides.map((side) => side.close())) };
+}
+
+// The WebAssembly build in Node against the program.
+export async function nodeContestants(setup) {
+    const web = [process.execPath, path.join(here, '../../web/bin/carat-web.mjs')];
+    const sides = [await caratSide('carat', web, setup), await programSide('carat, native', setup)];
+    return { sides, close: async () => undefined };
 }
