@@ -50,14 +50,12 @@ async function llamaSide({ model, tests, backend, threads }) {
     };
 }
 
-export async function nativeContestants(setup) {
-    const sides = [await programSide('carat', setup), await llamaSide(setup)];
-    return { sides, close: () => Promise.all(sides.map((side) => side.close())) };
-}
+const contestants = (sides) => ({ sides, close: () => Promise.all(sides.map((side) => side.close())) });
+
+export const nativeContestants = async (setup) => contestants([await programSide('carat', setup), await llamaSide(setup)]);
 
 // The WebAssembly build in Node against the program.
 export async function nodeContestants(setup) {
     const web = [process.execPath, path.join(here, '../../web/bin/carat-web.mjs')];
-    const sides = [await caratSide('carat', web, setup), await programSide('carat, native', setup)];
-    return { sides, close: async () => undefined };
+    return contestants([await caratSide('carat', web, setup), await programSide('carat, native', setup)]);
 }

@@ -9,15 +9,9 @@
 #include <wasm_simd128.h>
 
 #include "cpu/body_attend.h"
+#include "cpu/relaxed_constants.h"
 
 enum { EXPANDED_DIM = 512, EXPANDED_PIECE = 16 };
-
-// A constant that V8 keeps in a register, since it cannot know it.
-INLINE v128_t attend_constant(uint32_t x)
-{
-    volatile uint32_t place = x;
-    return wasm_u32x4_splat(place);
-}
 
 struct half_constants {
     v128_t mask, factor; // of the half's bits in a float's places, see vf_from_halves
@@ -97,7 +91,7 @@ static void attend_relaxed(const struct attend_block *b, struct attend_state *st
     float scores[CPU_QUERY_TILE][CPU_KEY_BLOCK];
     float keys[2][EXPANDED_DIM], values[CPU_KEY_BLOCK][EXPANDED_PIECE];
     struct half_constants constants = {
-        .mask = attend_constant(0x8fffe000u), .factor = attend_constant(0x77800000u), .largest = wasm_i16x8_const_splat(0)};
+        .mask = register_constant(0x8fffe000u), .factor = register_constant(0x77800000u), .largest = wasm_i16x8_const_splat(0)};
     for (int k = b->skip; k < b->n_keys; k += 2) {
         expand_halves(b->keys[k], b->head_dim, keys[0], &constants);
         if (k + 1 < b->n_keys)

@@ -14,18 +14,12 @@
 #include <wasm_simd128.h>
 
 #include "cpu/body_product.h"
+#include "cpu/relaxed_constants.h"
 
 enum style { PAIRS, QUADS };
 
-// What a compiler may not look through, so that it neither moves loads across it, which would take more registers than there are,
-// nor makes the constant anew.
+// What a compiler may not move loads across: that would take more registers than there are.
 #define HOLD_MEMORY() __asm__ volatile("" ::: "memory")
-
-INLINE v128_t load_constant(uint16_t x)
-{
-    volatile uint16_t place = x;
-    return wasm_u16x8_splat(place);
-}
 
 // --- few columns ---------------------------------------------------------------------------------------------------------------
 
@@ -87,21 +81,13 @@ __attribute__((noinline)) static v128_t floats_of_any_halves(v128_t halves)
     return (v128_t)vf_from_halves((vu)halves);
 }
 
-// Lies in memory, so that a constant costs a load instead of three instructions.
 struct half_parts {
-    _Alignas(16) uint32_t magnitude[4], twice[4], once[4], least[4], sign[4];
+    _Alignas(16) uint32_t magnitude[4], once[4], twice[4], sign[4];
 };
 static const struct half_parts half_parts = {.magnitude = {0x0fffe000, 0x0fffe000, 0x0fffe000, 0x0fffe000},
-    .twice = {0x38800000, 0x38800000, 0x38800000, 0x38800000},
-    .once = {0x38000000, 0x38000000, 0x38000000, 0x38000000},
-    .least = {0x38800000, 0x38800000, 0x38800000, 0x38800000}, // 2^-14
+    .once = {0x38000000, 0x38000000, 0x38000000, 0x38000000},  // 112 in the exponent
+    .twice = {0x38800000, 0x38800000, 0x38800000, 0x38800000}, // 113, which as a float is 2^-14
     .sign = {0x80000000, 0x80000000, 0x80000000, 0x80000000}};
-
-INLINE v128_t hidden_constant(const uint32_t *constant) // the compiler may not know what it loads
-{
-    __asm__("" : "+r"(constant));
-    return wasm_v128_load(constant);
-}
 
 // Halves as floats. Lanes hold a half each, extended with its sign; `two` the first two of them, in which infinities and NaN,
 // which few files have, are noticed. Scales of K-quants are often so small that the half is denormal, and a processor takes over
@@ -111,11 +97,10 @@ INLINE v128_t floats_of_halves(v128_t halves, uint32_t two)
 {
     if (__builtin_expect((((two & 0x7c007c00u) + 0x04000400u) & 0x80008000u) != 0, 0))
         return floats_of_any_halves(halves);
-    v128_t bits = wasm_v128_and(wasm_i32x4_shl(halves, 13), hidden_constant(half_parts.magnitude));
-    v128_t y = wasm_i32x4_add(bits, hidden_constant(half_parts.twice));
-    v128_t half = wasm_i32x4_add(bits, hidden_constant(half_parts.once));
-    v128_t value = wasm_f32x4_pmin(half, wasm_f32x4_sub(y, hidden_constant(half_parts.least)));
-    return wasm_v128_or(value, wasm_v128_and(halves, hidden_constant(half_parts.sign)));
+    v128_t bits = wasm_v128_and(wasm_i32x4_shl(halves, 13), memory_constant(half_parts.magnitude));
+    v128_t half = wasm_i32x4_add(bits, memory_constant(half_parts.once)), twice = memory_constant(half_parts.twice);
+    v128_t value = wasm_f32x4_pmin(half, wasm_f32x4_sub(wasm_i32x4_add(bits, twice), twice));
+    return wasm_v128_or(value, wasm_v128_and(halves, memory_constant(half_parts.sign)));
 }
 
 INLINE void store_scaled_bytes(float *to, v128_t low_halves, v128_t high_halves, v128_t factor)
@@ -231,7 +216,7 @@ INLINE void narrow_tile_relaxed(struct layout layout, const struct product *p, i
 
 INLINE void narrow_relaxed(struct layout layout, const struct product *p, enum style style)
 {
-    const v128_t ones = load_constant(1), low = load_constant(0x0f0f);
+    const v128_t ones = register_constant(0x00010001), low = register_constant(0x0f0f0f0f);
     // Four rows share what they load of the activations. They lie far apart, on pages of their own: within one page the processor
     // follows one stream of addresses, and nothing here can ask for weights ahead.
     enum { TOGETHER = 4 };
@@ -430,7 +415,7 @@ typedef void panel_function_relaxed(
 INLINE void panel_times_cols_relaxed(enum style style, struct tile_kind kind, const struct product *p,
     const struct panel_relaxed *panel, const struct place *place, float zero)
 {
-    const v128_t ones = load_constant(1);
+    const v128_t ones = register_constant(0x00010001);
     int32_t c = 0;
     for (; c + COLS <= p->n_cols; c += COLS)
         panel_times_tile_relaxed(style, kind, p, panel, place, c, COLS, zero, ones);

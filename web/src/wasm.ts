@@ -155,7 +155,7 @@ function chooseVariant(options: WasmOptions): Variant {
     // The GPU path leaves the processor idle, and unshared memory is cheaper to pass to the browser.
     // A page's own thread may not wait for others.
     if (options.gpu !== undefined || !hasThreads() || typeof document !== 'undefined') return 'simd';
-    if (hasRelaxedSimd()) return 'relaxed'; // for one thread, too: its products take half the time
+    if (hasRelaxedSimd()) return 'relaxed'; // for one thread, too: its products are faster
     return options.threads === 1 ? 'simd' : 'threads';
 }
 
