@@ -28,7 +28,7 @@ export async function openRemote(url: string, options: RemoteOptions = {}): Prom
             const total = contentRange(response, url, 0, 1);
             return { url, size: total, etag: response.headers.get('etag'), headers: options.headers ?? {} };
         } finally {
-            await response.body?.cancel().catch(() => undefined);
+            response.body?.cancel().catch(() => undefined);
         }
     });
 }
@@ -97,6 +97,8 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
             stop.abort();
         }, options.stallMs ?? 30_000);
     };
+    const lost = new Promise<never>((_, reject) => stop.signal.addEventListener('abort', reject, { once: true }));
+    lost.catch(() => undefined);
     let at = start;
     try {
         watch();
@@ -108,7 +110,8 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
         const reader = response.body!.getReader();
         try {
             for (;;) {
-                const { done, value } = await reader.read();
+                // A body that is aborted just after its last byte may never settle its read (Node 20).
+                const { done, value } = await Promise.race([reader.read(), lost]);
                 if (done) break;
                 watch();
                 if (at + value.length > end) throw makeError('io', `${file.url}: the server sent more bytes than asked for`);
@@ -116,7 +119,7 @@ async function* oneRequest(file: RemoteFile, start: number, end: number, options
                 yield value;
             }
         } finally {
-            await reader.cancel().catch(() => undefined);
+            reader.cancel().catch(() => undefined);
         }
         if (at < end) throw transient(`${file.url}: the connection closed after ${at - start} of ${end - start} bytes`);
     } catch (error) {
@@ -149,7 +152,7 @@ async function request(
         throw transient(`${url}: ${(error as Error).message}`, error);
     }
     if (response.status === 206) return response;
-    await response.body?.cancel().catch(() => undefined);
+    response.body?.cancel().catch(() => undefined);
     if (response.status === 200) throw makeError('no_ranges', `${url}: the server answers 200 to a range request`);
     if (response.status === 404 || response.status === 410)
         throw makeError('not_found', `${url}: the server answers ${response.status}`);
