@@ -18,6 +18,16 @@ static int open_both(void **state)
     return ref == NULL;
 }
 
+static int open_both_for_integers(void **state)
+{
+    (void)state;
+    struct carat_error err = {0};
+    gpu = open_gpu(&(struct webgpu_options){.integer_products = true});
+    closeness = CLOSE_AS_16_BITS;
+    ref = ref_ops_new(&err);
+    return ref == NULL;
+}
+
 static int close_both(void **state)
 {
     (void)state;
@@ -470,6 +480,28 @@ static void the_default_limits_suffice(void **state)
     gpu = usual;
 }
 
+static void what_is_no_number_stays_none(void **state)
+{
+    (void)state;
+    float values[1024];
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 1024; i++)
+            values[i] = random_float();
+        values[700] = k == 0 ? NAN : k == 1 ? INFINITY : -INFINITY;
+        struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q4_K, 1024, 8, 1);
+        struct twin x = make_twin_of(gpu, ref, 1, 1024, values), y = make_twin(gpu, ref, 1, 8, 0);
+        struct linear linear = {.weight = w.gpu};
+        gpu->project(gpu, x.gpu, &linear, y.gpu);
+        float got[8];
+        read_tensor(gpu, y.gpu, got);
+        for (int i = 0; i < 8; i++)
+            assert_false(isfinite(got[i]));
+        free_twin(gpu, ref, &x);
+        free_twin(gpu, ref, &y);
+        free_weight(gpu, &w);
+    }
+}
+
 static void the_device_passes_its_self_test(void **state)
 {
     (void)state;
@@ -499,5 +531,15 @@ int main(void)
         cmocka_unit_test(two_norms_add),
         cmocka_unit_test(the_chosen_experts_add_up),
     };
-    return cmocka_run_group_tests(tests, open_both, close_both);
+    const struct CMUnitTest with_integers[] = {
+        cmocka_unit_test(every_type_multiplies_one_row),
+        cmocka_unit_test(long_rows_multiply),
+        cmocka_unit_test(streams_project_into_parts_of_different_types),
+        cmocka_unit_test(streams_go_through_gated_units),
+        cmocka_unit_test(streams_take_their_per_layer_gates),
+        cmocka_unit_test(a_long_product_becomes_the_term_of_the_stream),
+        cmocka_unit_test(what_is_no_number_stays_none),
+    };
+    int n_failed = cmocka_run_group_tests(tests, open_both, close_both);
+    return n_failed + cmocka_run_group_tests(with_integers, open_both_for_integers, close_both);
 }

@@ -31,6 +31,7 @@ struct gpu_limits {
     uint32_t max_storage_buffers; // of a kernel
     bool has_subgroups;
     uint32_t subgroup_min, subgroup_max;
+    bool has_integer_dot; // dot4I8Packed; not asked for in the browser
     bool has_timestamps;
 };
 

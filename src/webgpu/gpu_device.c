@@ -227,6 +227,7 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
     gpu->limits.max_invocations = granted.maxComputeInvocationsPerWorkgroup;
     gpu->limits.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
     gpu->limits.has_subgroups = wgpuDeviceHasFeature(gpu->device, subgroups);
+    gpu->limits.has_integer_dot = true; // wgpu-native makes it of other instructions where the device lacks it
     gpu->limits.has_timestamps = wgpuDeviceHasFeature(gpu->device, WGPUFeatureName_TimestampQuery);
     return true;
 }

@@ -27,20 +27,39 @@ struct matvec {
     uint32_t lanes_log2, rows, group; // shape of a workgroup
     uint32_t n_splits;                // workgroups that share the columns
     uint32_t chunk;                   // units staged at a time
-    bool preload;
+    bool preload, integers;
 };
 
 // Units of 32 elements that fit workgroup memory next to the sums.
-static uint32_t most_staged_units(const struct webgpu *gpu)
+static uint32_t most_staged_units(const struct webgpu *gpu, bool integers)
 {
-    return gpu_limits(gpu->gpu)->max_workgroup_bytes >= 32768 ? 192 : 64;
+    return gpu_limits(gpu->gpu)->max_workgroup_bytes < 32768 ? 64 : integers ? 128 : 192;
+}
+
+// Pairs of units from one plane of integers to the next: 8 modulo 16.
+static uint32_t integer_stride(uint32_t n_units)
+{
+    return divide_up(n_units, 32) * 16 + 8;
+}
+
+// May the input become integers? All types must multiply such, and a fused product stages its whole input.
+static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
+{
+    uint32_t limit = gpu_limits(gpu->gpu)->max_workgroup_bytes, staged = divide_up(m->n_units, 32) * 32;
+    uint32_t bytes = staged * 32 * 4 * 17 / 16 + integer_stride(staged) * 152 + 256 * 4 * 4; // with sums and reductions
+    bool takes = gpu->options.integer_products && gpu_limits(gpu->gpu)->has_integer_dot && limit >= 32768 &&
+                 !(m->flags & VEC_ODD) && (!(m->flags & VEC_FUSED) || bytes <= limit);
+    for (int k = 0; k < m->n_parts; k++)
+        takes = takes && m->layouts[k]->type->integers;
+    return takes;
 }
 
 // n_rows: of all parts together.
 static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_rows)
 {
     bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
-    uint32_t most = most_staged_units(gpu), units = m->n_units / m->n_splits;
+    m->integers = takes_integers(gpu, m);
+    uint32_t most = most_staged_units(gpu, m->integers), units = m->n_units / m->n_splits;
     m->group = units <= 16 ? 64 : 256;
     m->rows = m->n_splits > 1 ? 2 : 1;
     m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
@@ -90,11 +109,11 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u "
-        "XS_VECTORS=%u "
-        "PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u",
+        "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u DOT=%s INPUT=%s",
         m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
         !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
-        shuffles, stretch, stretch < lanes, m->group / stretch * totals);
+        shuffles, stretch, stretch < lanes, m->group / stretch * totals, m->integers, integer_stride(staged / 8),
+        m->integers ? "integer_dot" : "dot", m->integers ? "inside" : "x,pairs");
 }
 
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
@@ -104,11 +123,11 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
                                                                              << 16;
     key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
     key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
-    key |= (uint64_t)(m->n_splits > 1) << 35;
+    key |= (uint64_t)(m->n_splits > 1) << 35 | (uint64_t)m->integers << 46;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    char definitions[640];
+    char definitions[720];
     define_matvec(gpu, m, definitions, sizeof definitions);
     return webgpu_kernel(gpu, key, "matvec", definitions);
 }

@@ -2,7 +2,7 @@
 //
 // A workgroup of WG invocations makes WG / LANES * R rows of one part (the parts are weights whose results stand side by side): LANES
 // neighbours share R rows, each takes every LANES-th unit of 32 weights. The input is staged in workgroup memory, CHUNK units at a
-// time, with one vector of padding after every 16 so that neighbours hit different banks. PRELOAD: an invocation asks for all of its
+// time, with one vector of padding after every 16 so that neighbours hit different banks. INTEGER: then as integers. PRELOAD: an invocation asks for all of its
 // weights before anything else, so that waiting for them and making the input overlap.
 //
 // A workgroup goes on with the tile of rows that is groups_x further, so that it makes its input for several tiles.
@@ -70,6 +70,9 @@ struct Params {
 #end
 #use activation
 #use reduce
+#if INTEGER
+#use integers
+#end
 
 const LANES = ${LANES}u;
 const GROUPS = ${WG}u / LANES;
@@ -173,6 +176,9 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     }
 #end
     workgroupBarrier();
+#if INTEGER
+    make_integers(${STAGED}u / 2u, t);
+#end
 }
 #else
 fn input_vector(at: u32, v: u32) -> vec4<f32> {
@@ -223,6 +229,9 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
         xs[slot(v)] = input_vector(select(batch_row * p.x_cols, 0u, ${SPLIT} == 1), (first_unit(batch_row) + chunk * ${CHUNK}u) * 8u + v);
     }
     workgroupBarrier();
+#if INTEGER
+    make_integers(${STAGED}u / 2u, t);
+#end
 }
 #end
 
@@ -309,15 +318,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for s ${STEPS}
         {
             let inside = ${s}u * LANES + lane;
-#for j 8
-            let x${j} = xs[slot(xi${k}(inside, ${j}u))];
-#end
-            let x = array<vec4<f32>, 8>(x0, x1, x2, x3, x4, x5, x6, x7);
-            let pairs = vec4<f32>(pair_sum(x0, x1), pair_sum(x2, x3), pair_sum(x4, x5), pair_sum(x6, x7));
+#use matvec_input K=${k}
 #for r ${R}
-            a${r} += dot${k}(w_${c}_${s}_${r}, u_${c}_${s}, x, pairs);
+            a${r} += ${DOT}${k}(w_${c}_${s}_${r}, u_${c}_${s}, ${INPUT});
 #if GATED
-            b${r} += dot1(g_${c}_${s}_${r}, u_${c}_${s}, x, pairs);
+            b${r} += ${DOT}1(g_${c}_${s}_${r}, u_${c}_${s}, ${INPUT});
 #end
 #end
         }
@@ -349,15 +354,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
             for (var inside = lane; inside < ${CHUNK}u; inside += LANES) {
                 let u = min(c * ${CHUNK}u + inside, p.n_units - 1u);
-#for j 8
-                let x${j} = xs[slot(xi${k}(inside, ${j}u))];
-#end
-                let x = array<vec4<f32>, 8>(x0, x1, x2, x3, x4, x5, x6, x7);
-                let pairs = vec4<f32>(pair_sum(x0, x1), pair_sum(x2, x3), pair_sum(x4, x5), pair_sum(x6, x7));
+#use matvec_input K=${k}
 #for r ${R}
-                a${r} += dot${k}(fetch${k}(min(first + ${r}u, n_rows - 1u) * p.w${k}.x, u), u, x, pairs);
+                a${r} += ${DOT}${k}(fetch${k}(min(first + ${r}u, n_rows - 1u) * p.w${k}.x, u), u, ${INPUT});
 #if GATED
-                b${r} += dot1(fetch1(min(first + ${r}u, n_rows - 1u) * p.w1.x, u), u, x, pairs);
+                b${r} += ${DOT}1(fetch1(min(first + ${r}u, n_rows - 1u) * p.w1.x, u), u, ${INPUT});
 #end
 #end
             }

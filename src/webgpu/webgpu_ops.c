@@ -279,6 +279,8 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     const char *layers = getenv("CARAT_GPU_LAYERS");
     if (layers != NULL && gpu->options.layer_groups == 0)
         sscanf(layers, "%dx%d", &gpu->options.layer_groups, &gpu->options.layer_invocations);
+    const char *integers = getenv("CARAT_GPU_INTEGERS");
+    gpu->options.integer_products = gpu->options.integer_products || (integers != NULL && strcmp(integers, "1") == 0);
 #endif
     gpu->ops.max_batch = gpu->options.max_batch > 0 ? gpu->options.max_batch : 512;
     gpu->gpu = gpu_new(gpu->options.hardware_only, err);

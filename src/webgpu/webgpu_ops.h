@@ -13,6 +13,9 @@ struct webgpu_options {
     // the same time, else tokens fail with CARAT_BAD_NUMBER. 0 workgroups: operation by operation. Natively the environment
     // variable CARAT_GPU_LAYERS=GROUPSxINVOCATIONS, e.g. 132x512, says it where the caller does not.
     int32_t layer_groups, layer_invocations;
+    // Products of types of 4 to 8 bits with few rows of activations multiply 16-bit integers, where the device has the
+    // instruction. Natively CARAT_GPU_INTEGERS=1 says it where the caller does not.
+    bool integer_products;
 };
 
 // Natively: finds an adapter, makes a device and runs the self-test below (waiting for all of them). In the browser the host
