@@ -48,7 +48,8 @@ const entries = [
     { in: 'src/bench.ts', out: 'bench' },
 ];
 if (fs.existsSync(path.join(here, 'src/original.ts'))) entries.push({ in: 'src/original.ts', out: 'original' });
-await esbuild.build({ ...common, splitting: true, entryPoints: entries });
+const external = [...common.external, './worker.js'];
+await esbuild.build({ ...common, external, splitting: true, entryPoints: entries });
 await esbuild.build({ ...common, entryPoints: ['src/worker.ts', 'src/thread.ts'] }); // each complete in itself
 if (!process.argv.includes('--no-types'))
     execFileSync(process.execPath, [path.join(here, 'node_modules/typescript/bin/tsc'), '-p', here], { stdio: 'inherit' });

@@ -11,6 +11,8 @@ export interface Assets {
     relaxed: string;
 }
 
+export const workerMark = '#worker'; // ends the address of worker.js when it is to serve as one
+
 const fresh = (url: URL): string => (build !== '' && /^https?:$/.test(url.protocol) ? `${url.href}?${build}` : url.href);
 
 // folder: where the files are instead.

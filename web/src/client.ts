@@ -1,8 +1,8 @@
 // client.ts: the caller's side of the protocol (see src/host.ts): typed calls, events, cancelling.
 
-import { findAssets } from './assets';
+import { workerMark } from './assets';
 import { asCaratError, type CaratError, fromPlain, makeError, toPlain } from './errors';
-import type { FromHost, HostEvent, Method, Methods, ToHost } from './host';
+import type { FromHost, HostEvent, HostOptions, Method, Methods, ToHost } from './host';
 import { sameOriginScript } from './wasm';
 
 export interface Link {
@@ -129,8 +129,8 @@ export class Client {
 }
 
 // A link to a dedicated worker of its own.
-export function workerLink(name: string, script = findAssets().worker): Link {
-    const worker = new Worker(sameOriginScript(script), { type: 'module', name });
+export function workerLink(name: string, script: string): Link {
+    const worker = new Worker(sameOriginScript(script + workerMark), { type: 'module', name });
     return {
         send: (message, transfer) => worker.postMessage(message, transfer ?? []),
         onMessage: (receive) => {
@@ -146,8 +146,8 @@ export function workerLink(name: string, script = findAssets().worker): Link {
 }
 
 // A link to a host in this thread.
-export async function localLink(options: import('./host').HostOptions): Promise<Link> {
-    const { Host } = await import('./host');
+export async function localLink(options: HostOptions): Promise<Link> {
+    const { Host } = await import('./worker.js'); // the finished script (build.mjs), for bundlers to see
     let receive: (message: FromHost) => void = () => undefined;
     const host = new Host((message) => queueMicrotask(() => receive(message)), options);
     return {

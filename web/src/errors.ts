@@ -146,8 +146,10 @@ export function fromPlain(plain: PlainError): CaratError {
 // Whatever was thrown, as a CaratError.
 export function asCaratError(error: unknown): CaratError {
     if (error instanceof CaratError) return error;
-    const name = (error as { name?: string } | null)?.name;
+    const { code, remedy, name } = (error ?? {}) as { code?: ErrorCode; remedy?: string; name?: string };
     const message = error instanceof Error ? error.message : String(error);
+    // Of another script of the package, which has classes of its own.
+    if (code !== undefined && code in classes && remedy !== undefined) return makeError(code, message, { remedy, cause: error });
     if (name === 'AbortError') return makeError('cancelled', 'the call was cancelled', { cause: error });
     if (name === 'QuotaExceededError')
         return makeError('quota', 'the browser has no more storage for this site', { cause: error });

@@ -1,11 +1,17 @@
-// worker.ts: the dedicated worker in which the engine lives. Its name may say which storage the model store has to use.
+// worker.ts: the engine's script, complete in itself: a dedicated worker's, or imported where the engine runs in the caller's thread.
+// As a worker its address ends with workerMark, and its name may say which storage the model store has to use.
 
+import { workerMark } from './assets';
 import type { StoreKind } from './files';
 import { Host, type ToHost } from './host';
 
-const scope = self as unknown as DedicatedWorkerGlobalScope;
-const asked = new URLSearchParams(scope.name).get('store');
-const host = new Host((message, transfer) => scope.postMessage(message, transfer ?? []), {
-    storeKind: asked === null ? undefined : (asked as StoreKind),
-});
-scope.addEventListener('message', (event: MessageEvent<ToHost>) => host.receive(event.data));
+export { Host };
+
+if (import.meta.url.endsWith(workerMark)) {
+    const scope = self as unknown as DedicatedWorkerGlobalScope;
+    const asked = new URLSearchParams(scope.name).get('store');
+    const host = new Host((message, transfer) => scope.postMessage(message, transfer ?? []), {
+        storeKind: asked === null ? undefined : (asked as StoreKind),
+    });
+    scope.addEventListener('message', (event: MessageEvent<ToHost>) => host.receive(event.data));
+}
