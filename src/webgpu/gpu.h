@@ -31,7 +31,7 @@ struct gpu_limits {
     uint32_t max_storage_buffers; // of a kernel
     bool has_subgroups;
     uint32_t subgroup_min, subgroup_max;
-    bool has_integer_dot; // dot4I8Packed; not asked for in the browser
+    bool has_integer_dot; // dot4I8Packed
     bool has_timestamps;
 };
 
@@ -47,7 +47,10 @@ struct gpu_host_info {
     uint32_t max_workgroups;      // maxComputeWorkgroupsPerDimension
     uint32_t has_subgroups;       // 1 when the feature is enabled on the device and the language has it
     uint32_t subgroup_min, subgroup_max;
-    char name[96]; // for people, UTF-8, terminated: "nvidia hopper"
+    uint32_t max_invocations;     // maxComputeInvocationsPerWorkgroup
+    uint32_t max_storage_buffers; // maxStorageBuffersPerShaderStage
+    uint32_t has_integer_dot;     // 1 when the language has packed_4x8_integer_dot_product
+    char name[96];                // for people, UTF-8, terminated: "nvidia hopper"
 };
 
 // Import "gpu_device_from_host" of module "env": fills *info with the device that the host made beforehand; 0 when there is none.

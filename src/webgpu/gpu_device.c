@@ -102,6 +102,9 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
         .has_subgroups = info.has_subgroups != 0,
         .subgroup_min = info.subgroup_min,
         .subgroup_max = info.subgroup_max,
+        .max_invocations = info.max_invocations,
+        .max_storage_buffers = info.max_storage_buffers,
+        .has_integer_dot = info.has_integer_dot != 0,
     };
     info.name[sizeof info.name - 1] = '\0';
     snprintf(gpu->name, sizeof gpu->name, "%s", info.name);

@@ -33,8 +33,7 @@ interface MappableBuffer extends GPUBuffer {
 export interface GpuDevice {
     device: GPUDevice;
     name: string;
-    subgroupMin: number;
-    subgroupMax: number;
+    words: number[]; // of struct gpu_host_info, behind the handle
 }
 
 // Asks for the best device there is. Fails with 'no_device'.
@@ -45,9 +44,10 @@ export async function openGpu(gpu: GPU | undefined = globalThis.navigator?.gpu):
     const cap = 2 ** 31; // keeps every byte offset in 32 bits
     const best = adapter.limits;
     const info = adapter.info as GPUAdapterInfo & { subgroupMinSize?: number; subgroupMaxSize?: number };
+    const subgroups = adapter.features.has('subgroups' as GPUFeatureName);
     const device = await adapter
         .requestDevice({
-            requiredFeatures: adapter.features.has('subgroups') ? ['subgroups' as GPUFeatureName] : [],
+            requiredFeatures: subgroups ? ['subgroups' as GPUFeatureName] : [],
             requiredLimits: {
                 maxBufferSize: Math.min(best.maxBufferSize, cap),
                 maxStorageBufferBindingSize: Math.min(best.maxStorageBufferBindingSize, cap - 4),
@@ -62,7 +62,20 @@ export async function openGpu(gpu: GPU | undefined = globalThis.navigator?.gpu):
             throw makeError('no_device', `the GPU gave no device: ${error.message}`, { cause: error });
         });
     const name = [info.vendor, info.architecture, info.description || info.device].filter((part) => part).join(' ');
-    return { device, name: name || 'WebGPU', subgroupMin: info.subgroupMinSize ?? 0, subgroupMax: info.subgroupMaxSize ?? 0 };
+    const limits = device.limits;
+    const words = [
+        limits.maxBufferSize / 2 ** 20,
+        limits.maxStorageBufferBindingSize / 2 ** 20,
+        limits.maxComputeWorkgroupStorageSize,
+        limits.maxComputeWorkgroupsPerDimension,
+        Number(subgroups),
+        info.subgroupMinSize ?? 0,
+        info.subgroupMaxSize ?? 0,
+        limits.maxComputeInvocationsPerWorkgroup,
+        limits.maxStorageBuffersPerShaderStage,
+        Number(gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false),
+    ];
+    return { device, name: name || 'WebGPU', words };
 }
 
 // Connects one module with one device.
@@ -148,25 +161,12 @@ export class GpuBridge {
     }
 
     private hostFunctions(heap: Heap) {
-        const { device, name, subgroupMin, subgroupMax } = this.gpu;
+        const { device, name, words } = this.gpu;
         return {
             gpu_device_from_host: (p: number): number => {
                 heap.refresh();
-                const limits = device.limits;
-                heap.u32.set(
-                    [
-                        this.add(device),
-                        Math.floor(limits.maxBufferSize / 2 ** 20),
-                        Math.floor(limits.maxStorageBufferBindingSize / 2 ** 20),
-                        limits.maxComputeWorkgroupStorageSize,
-                        limits.maxComputeWorkgroupsPerDimension,
-                        device.features.has('subgroups' as GPUFeatureName) ? 1 : 0,
-                        subgroupMin,
-                        subgroupMax,
-                    ],
-                    p >>> 2,
-                );
-                writeText(heap.u8, (p >>> 0) + 32, 96, name);
+                heap.u32.set([this.add(device), ...words], p >>> 2); // fractions are cut off
+                writeText(heap.u8, (p >>> 0) + 44, 96, name);
                 return 1;
             },
             gpu_error_from_host: (p: number, capacity: number): number => {
