@@ -58,6 +58,7 @@ visiting('Stop and Escape end an answer, which is kept and can be continued', {}
     }
     const length = (await lastAnswer(page)).length;
     await page.getByRole('button', { name: 'Continue' }).click();
+    await page.getByRole('button', { name: 'Stop' }).waitFor(); // the text may still have been growing from before
     await page.waitForFunction((n) => [...document.querySelectorAll('.message.assistant .markdown')].at(-1).innerText.length > n + 20, length);
     await page.keyboard.press('Escape');
     await page.getByRole('button', { name: 'Continue' }).waitFor();
