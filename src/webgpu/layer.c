@@ -198,9 +198,8 @@ static void define_products(struct definitions *d, const struct webgpu *gpu, con
         any_integers = any_integers || integers;
         define_spread(d, gpu, products[i].name, &spread, n_units, integers);
     }
-    // Rows of the planes of integers lie 8 (modulo 16) apart.
     define(d, "XS_VECTORS=%u INTEGER=%d STRIDE=%u AHEAD=%d ", most_units * 8 * 17 / 16 + 1, any_integers,
-        divide_up(most_units, 32) * 16 + 8, AHEAD);
+        integer_stride(most_units), AHEAD);
 }
 
 static struct gpu_pipeline *make_kernel(struct webgpu *gpu, const struct layer_shape *s, layer_weights weights)

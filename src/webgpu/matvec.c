@@ -36,12 +36,6 @@ static uint32_t most_staged_units(const struct webgpu *gpu, bool integers)
     return gpu_limits(gpu->gpu)->max_workgroup_bytes < 32768 ? 64 : integers ? 128 : 192;
 }
 
-// Pairs of units from one plane of integers to the next: 8 modulo 16.
-static uint32_t integer_stride(uint32_t n_units)
-{
-    return divide_up(n_units, 32) * 16 + 8;
-}
-
 // May the input become integers? All types must multiply such, and a fused product stages its whole input.
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
