@@ -1,6 +1,6 @@
 """Trains the demo model for a given number of seconds and saves 16-bit weights.
 
-    python train.py --out FOLDER --seconds 430 [--resume FOLDER or FILE.gguf]
+    python train.py --out FOLDER --seconds 430 [--eager] [--resume FOLDER or FILE.gguf]
 
 The learning rate follows the clock: a short rise, a plateau, then a straight line down to zero. Worker processes make the
 data meanwhile. The weights are saved every minute, lest a run that is cut off be lost, and at the end, when the held-out items are
@@ -51,7 +51,7 @@ def arguments():
     a.add_argument("--practice", type=float, default=0, help="share of conversations of the hardest kinds only")
     a.add_argument("--counting", type=float, default=0, help="share of pictures that are sure to be counts")
     a.add_argument("--budgets", type=float, nargs=3, default=[0.6, 0.15, 0.25], help="shares of budgets of 70, 140 and 280 soft tokens")
-    a.add_argument("--eager", dest="compiled", action="store_false", help="without compiled pieces: slower, but starts at once")
+    a.add_argument("--eager", dest="compiled", action="store_false", help="without compiled pieces: starts at once, for runs of minutes")
     return a.parse_args()
 
 
@@ -105,6 +105,11 @@ def main():
     path = os.path.join(HERE, "tokenizer.json")
     tokenizer = DemoTokenizer(path)
     feeds = make_feeds(args, device, path)
+    if device.type == "cuda":
+        # Batches come in ever new shapes, and asking the driver for memory took 0.3 s a batch. One large block, given back at once,
+        # stays with PyTorch's allocator, which cuts everything else out of it.
+        torch.empty(int(0.7 * torch.cuda.mem_get_info()[0]), dtype=torch.uint8, device=device)
+        torch.cuda.reset_peak_memory_stats()
     demo.use_fused_norm()
     model = demo.build(tokenizer.ids, len(tokenizer.tokens), args.seed)
     if args.resume and args.resume.endswith(".gguf"):
