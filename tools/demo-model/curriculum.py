@@ -484,10 +484,12 @@ def conversation(rng, max_turns=3, system_share=0.19):
 
 
 def practice(rng):
-    """What the model finds hardest: a list, or an answer under a system prompt."""
-    if rng.random() < 0.6:
+    """What the model finds hardest: a list, mostly of numbers, or an answer under a system prompt."""
+    if rng.random() < 0.45:
         return conversation(rng, system_share=1)
     t = base_turn(rng, name="lists")
+    if rng.random() < 0.6 and not any(c.isdigit() for c in t.user):
+        t = base_turn(rng, name="lists")   # a second chance for numbers
     return [user(t.user), assistant(t.answer)], None, False, [1]
 
 
