@@ -1,18 +1,22 @@
 """Writes the held-out items into eval/: one JSON-lines file per skill, pictures and sounds beside them.
 
+    python make_eval.py                                                           (the published items)
+    python make_eval.py FOLDER --seed WORD [--items N] [--skills NAME NAME ...]   (others, none of them published)
+
 Text items come from the twentieth of questions that training never uses. Pictures come from a seed of their own. Sounds
 are spoken by voices and at speeds that training never uses.
 """
 
+import argparse
 import json
 import os
 import random
-import sys
 import wave
 
 import numpy as np
 
 import curriculum
+import evaluate
 import pictures
 import skills
 import sounds
@@ -25,9 +29,32 @@ LARGEST_PICTURE_BYTES = 40000
 
 
 class Suite:
-    def __init__(self, folder):
-        self.folder = folder
+    """Where the items go, which are wanted, and the seed they are made from."""
+
+    def __init__(self, folder, seed="", items=None, only=None):
+        self.folder, self.seed, self.items, self.only = folder, seed, items, only
+        # Other items than the published ones leave those out. (Pictures and sounds are never the same from another seed.)
+        self.published = {question_of(i) for i in evaluate.load_items(os.path.join(HERE, "eval"))} if seed else set()
         os.makedirs(os.path.join(folder, "media"), exist_ok=True)
+
+    def wants(self, skill):
+        return not self.only or skill in self.only
+
+    def random(self, name):
+        return random.Random(f"eval {name} {self.seed}".rstrip())
+
+    def unique(self, make):
+        """As many different items as wanted, or as many as 20 000 attempts give: some skills have few questions that are held out."""
+        seen, out = set(self.published), []
+        for _ in range(20000):
+            if len(out) == (self.items or PER_SKILL):
+                break
+            item = make()
+            key = question_of(item)
+            if key not in seen:
+                seen.add(key)
+                out.append(item)
+        return out
 
     def write(self, skill, items):
         with open(os.path.join(self.folder, skill + ".jsonl"), "w", encoding="utf-8") as f:
@@ -35,20 +62,7 @@ class Suite:
                 f.write(json.dumps({"id": f"{skill}-{i:03d}", "skill": skill, **item}, ensure_ascii=True) + "\n")
 
 
-def unique(make, n, key):
-    seen, out = set(), []
-    tries = 0
-    while len(out) < n and tries < 20000:
-        tries += 1
-        item = make()
-        k = key(item)
-        if k not in seen:
-            seen.add(k)
-            out.append(item)
-    return out
-
-
-def last_text(item):
+def question_of(item):
     return json.dumps(item["messages"])
 
 
@@ -57,14 +71,15 @@ def expectation(skill, answer):
 
 
 def text_items(suite):
-    for skill in skills.BASE:
-        rng = random.Random("eval " + skill)
+    for skill in filter(suite.wants, skills.BASE):
+        rng = suite.random(skill)
 
         def single():
             t = skills.base_turn(rng, True, skill)
             return {"messages": [curriculum.user(t.user)], "expect": expectation(skill, t.answer)}
 
-        suite.write(skill, unique(single, PER_SKILL, last_text))
+        suite.write(skill, suite.unique(single))
+
     def system(rng, kinds):
         while True:
             kind, s, t = curriculum.system_item(rng, True)
@@ -102,17 +117,19 @@ def text_items(suite):
 
     composed = {"system": lambda rng: system(rng, PLAIN_STYLES), "system-rewrite": lambda rng: system(rng, REWRITING_STYLES), "multi-turn": multi,
                 "thinking": thinking, "tool-call": tool_call, "tool-answer": tool_answer}
-    for skill, make in composed.items():
-        rng = random.Random("eval " + skill)
-        suite.write(skill, unique(lambda: make(rng), PER_SKILL, last_text))
+    for skill in filter(suite.wants, composed):
+        rng = suite.random(skill)
+        suite.write(skill, suite.unique(lambda: composed[skill](rng)))
 
 
 def picture_items(suite):
     pictures.INVENTED = 0
     for scene, n in (("shapes", 60), ("count", 40), ("number", 40), ("word", 40), ("plain", 10)):
-        rng = random.Random("eval picture " + scene)
+        if not suite.wants("image-" + scene):
+            continue
+        rng = suite.random("picture " + scene)
         items = []
-        for i in range(n):
+        for i in range(suite.items or n):
             name = f"media/{scene}-{i:03d}.png"
             path = os.path.join(suite.folder, name)
             while True:
@@ -135,9 +152,10 @@ def write_wav(path, x):
 
 
 def sound_items(suite):
-    rng = random.Random("eval sounds")
-    rows = {"sound-word": [], "sound-digits": [], "sound-beeps": [], "sound-silence": []}
+    rng = suite.random("sounds")
     want = {"sound-word": 40, "sound-digits": 20, "sound-beeps": 15, "sound-silence": 5}
+    want = {skill: suite.items or n for skill, n in want.items() if suite.wants(skill)}
+    rows = {skill: [] for skill in want}
     while any(len(rows[k]) < want[k] for k in rows):
         skill = rng.choice([k for k in rows if len(rows[k]) < want[k]])
         if skill == "sound-beeps":
@@ -163,8 +181,18 @@ def sound_items(suite):
         suite.write(skill, items)
 
 
-if __name__ == "__main__":
-    suite = Suite(sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "eval"))
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("folder", nargs="?", default=os.path.join(HERE, "eval"))
+    a.add_argument("--seed", default="", help="a word: items that are not among the published ones")
+    a.add_argument("--items", type=int, help="items of each skill, instead of the published numbers")
+    a.add_argument("--skills", nargs="+", help="these only")
+    args = a.parse_args()
+    suite = Suite(args.folder, args.seed, args.items, args.skills)
     text_items(suite)
     picture_items(suite)
     sound_items(suite)
+
+
+if __name__ == "__main__":
+    main()
