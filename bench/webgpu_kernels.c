@@ -213,30 +213,6 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
         .rope = view(l->is_sliding ? m->rope_sliding : m->rope_global, n, l->head_dim),
         .kv = &m->layers[l->owner].kv,
     };
-    struct whole_layer whole = {
-        .attn_norm = &l->attn_norm,
-        .post_attention_norm = &l->post_attention_norm,
-        .ffn_norm = &l->ffn_norm,
-        .qkv = parts,
-        .n_qkv = owns ? 3 : 1,
-        .attention = &attention,
-        .attn_output = &l->o,
-        .gate = &l->gate,
-        .up = &l->up,
-        .down = &l->down,
-        .activation = ACTIVATION_GELU_TANH,
-        .post_ffw_norm = &l->post_ffw_norm,
-        .per_layer_gate = &l->per_layer_gate,
-        .per_layer_out = &l->per_layer_out,
-        .per_layer = view(m->per_layer, n, LAYERS * WIDTH),
-        .layer = i,
-    };
-    if (ops->layer != NULL && ops->layer(ops, stream, &whole, term)) {
-        stream->term = term;
-        stream->term_norm = &l->post_norm;
-        stream->scale = &l->scale;
-        return;
-    }
     ops->norm_project(ops, stream, &l->attn_norm, parts, owns ? 3 : 1, qkv);
     ops->attend(ops, qkv, &attention, heads);
     ops->project(ops, heads, &l->o, term);

@@ -122,7 +122,7 @@ bool parse_ids(const char *text, int32_t **ids, int32_t *n_ids, struct carat_err
 const char model_options_help[] =
     "  --backend NAME        cpu, webgpu or ref (default: webgpu if there is a GPU, else cpu)\n"
     "  --threads N           threads of the cpu backend, at most 256 (default: one per core)\n"
-    "  --exact               cpu: 32-bit activations, slower and exact\n"
+    "  --exact               32-bit activations: slower and exact\n"
     "  --compat NAME         compute as ollama or llama.cpp do where they differ from the definition\n"
     "  --mmproj FILE         file with the vision and audio towers\n"
     "  --text-only           leave the towers alone\n"

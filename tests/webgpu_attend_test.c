@@ -8,7 +8,7 @@ static int open_both(void **state)
 {
     (void)state;
     struct carat_error err = {0};
-    gpu = open_gpu(NULL);
+    gpu = open_gpu(&(struct webgpu_options){.exact = true});
     ref = ref_ops_new(&err);
     return ref == NULL;
 }

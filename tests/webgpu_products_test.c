@@ -13,7 +13,7 @@ static int open_both(void **state)
 {
     (void)state;
     struct carat_error err = {0};
-    gpu = open_gpu(NULL);
+    gpu = open_gpu(&(struct webgpu_options){.exact = true});
     ref = ref_ops_new(&err);
     return ref == NULL;
 }
@@ -22,7 +22,7 @@ static int open_both_for_integers(void **state)
 {
     (void)state;
     struct carat_error err = {0};
-    gpu = open_gpu(&(struct webgpu_options){.integer_products = true});
+    gpu = open_gpu(NULL);
     closeness = CLOSE_AS_16_BITS;
     ref = ref_ops_new(&err);
     return ref == NULL;
@@ -460,6 +460,8 @@ static void the_chosen_experts_add_up(void **state)
 static void the_default_limits_suffice(void **state)
 {
     struct ops *usual = gpu;
+    int usual_closeness = closeness;
+    closeness = CLOSE_AS_16_BITS;
     setenv("CARAT_GPU_LIMITS", "default", 1);
     gpu = open_gpu(NULL);
     unsetenv("CARAT_GPU_LIMITS");
@@ -478,6 +480,7 @@ static void the_default_limits_suffice(void **state)
     free_stream(&s);
     gpu->free(gpu);
     gpu = usual;
+    closeness = usual_closeness;
 }
 
 static void what_is_no_number_stays_none(void **state)

@@ -24,7 +24,10 @@ static struct ops *new_webgpu(const struct carat_model_options *options, bool ha
 {
 #ifdef CARAT_HAVE_WEBGPU
     struct webgpu_options webgpu = {
-        .keep_per_layer_table_on_disk = options->per_layer_table_on_disk, .hardware_only = hardware_only};
+        .keep_per_layer_table_on_disk = options->per_layer_table_on_disk,
+        .hardware_only = hardware_only,
+        .exact = options->exact,
+    };
     return webgpu_ops_new(&webgpu, err);
 #else
     (void)options, (void)hardware_only;

@@ -59,35 +59,6 @@ static struct attention attention_of_layer(const struct step *s, int32_t l)
     };
 }
 
-// The layer in one operation, where the backend can and there are no experts.
-static bool layer_at_once(struct step *s, int32_t l, const struct attention *attention, int n_parts, struct tensor term)
-{
-    const struct text_layer *w = &s->text->layers[l];
-    bool per_layer = s->text->config.per_layer_width > 0;
-    struct whole_layer layer = {
-        .attn_norm = &w->attn_norm,
-        .post_attention_norm = &w->post_attention_norm,
-        .ffn_norm = &w->ffn_norm,
-        .qkv = w->qkv,
-        .n_qkv = n_parts,
-        .attention = attention,
-        .attn_output = &w->attn_output,
-        .gate = &w->ffn_gate,
-        .up = &w->ffn_up,
-        .down = &w->ffn_down,
-        .activation = ACTIVATION_GELU_TANH,
-        .post_ffw_norm = &w->post_ffw_norm,
-        .per_layer_gate = per_layer ? &w->inp_gate : NULL,
-        .per_layer_out = per_layer ? &w->proj : NULL,
-        .per_layer = s->per_layer,
-        .layer = l,
-    };
-    if (s->ops->layer == NULL || w->has_experts || !s->ops->layer(s->ops, &s->stream, &layer, term))
-        return false;
-    add_later(s, term, per_layer ? &w->post_norm : &w->post_ffw_norm, &w->layer_output_scale);
-    return true;
-}
-
 // One decoder layer. The residual stream is read and written in place; its last addition is left pending.
 static void layer_forward(struct step *s, int32_t l)
 {
@@ -101,8 +72,6 @@ static void layer_forward(struct step *s, int32_t l)
     struct tensor gated = view(s->context->gated, s->n, c->layers[l].n_ff);
     struct tensor term = view(s->context->term, s->n, c->d_model);
 
-    if (layer_at_once(s, l, &attention, n_parts, term))
-        return;
     ops->norm_project(ops, &s->stream, &w->attn_norm, w->qkv, n_parts, qkv);
     ops->attend(ops, qkv, &attention, heads);
     ops->project(ops, heads, &w->attn_output, term);

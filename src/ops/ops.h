@@ -65,21 +65,6 @@ struct experts {
     float eps;
 };
 
-// A decoder layer as a whole: the operations from norm_project to the last project in their order.
-struct whole_layer {
-    const struct weight *attn_norm, *post_attention_norm, *ffn_norm;
-    const struct linear *const *qkv;
-    int n_qkv;
-    const struct attention *attention;
-    const struct linear *attn_output;
-    const struct linear *gate, *up, *down;
-    enum activation activation;
-    const struct weight *post_ffw_norm;                  // not looked at without per-layer inputs
-    const struct linear *per_layer_gate, *per_layer_out; // or NULL
-    struct tensor per_layer;
-    int32_t layer; // whose columns of per_layer are used
-};
-
 enum { DRAW_MAX_TOP_K = 256, DRAW_MAX_WINDOW = 1024, DRAW_MAX_BIASES = 1024 };
 
 // How a token is drawn; the sampler (src/text/sampler.h) says what the parameters mean.
@@ -179,12 +164,6 @@ struct ops {
     // width].
     void (*per_layer_gate)(struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer,
         int32_t layer, struct tensor out);
-
-    // All of a layer: norm_project, attend, project (its result is the stream's term under post_attention_norm), norm_gated and
-    // project, and with per-layer inputs (again with the term under post_ffw_norm) per_layer_gate and project. The last result
-    // goes to `term`, to be made the stream's term by the caller. False, with nothing done, when the backend does it only
-    // operation by operation; so does NULL.
-    bool (*layer)(struct ops *ops, struct stream *stream, const struct whole_layer *layer, struct tensor term);
 
     // Mixture of experts on the settled stream value h (the stream must have no pending term): router, top n_used, weighted sum
     // of the experts of RMS(h, pre_norm). out [n, d].

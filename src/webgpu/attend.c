@@ -10,7 +10,6 @@ enum {
     ONE_PIECE = 64, // keys of attend_one's tile: pieces are multiples of it
     LONG_PIECE = 256,
     MANY_GROUPS = 256, // workgroups of attend_many that keep a large device busy: fewer share out the keys
-    MOST_JOINED = 8,   // pieces that the next product joins by itself: each of its workgroups reads them all
 };
 
 static uint64_t head_key(enum kernel kernel, const struct attention *a, uint32_t flags)

@@ -27,8 +27,6 @@ struct gpu_limits {
     uint64_t max_binding_bytes;   // of one storage binding
     uint32_t max_workgroup_bytes; // of workgroup memory
     uint32_t max_workgroups;      // per dimension of a dispatch
-    uint32_t max_invocations;     // of a workgroup
-    uint32_t max_storage_buffers; // of a kernel
     bool has_subgroups;
     uint32_t subgroup_min, subgroup_max;
     bool has_integer_dot; // dot4I8Packed
@@ -47,10 +45,8 @@ struct gpu_host_info {
     uint32_t max_workgroups;      // maxComputeWorkgroupsPerDimension
     uint32_t has_subgroups;       // 1 when the feature is enabled on the device and the language has it
     uint32_t subgroup_min, subgroup_max;
-    uint32_t max_invocations;     // maxComputeInvocationsPerWorkgroup
-    uint32_t max_storage_buffers; // maxStorageBuffersPerShaderStage
-    uint32_t has_integer_dot;     // 1 when the language has packed_4x8_integer_dot_product
-    char name[96];                // for people, UTF-8, terminated: "nvidia hopper"
+    uint32_t has_integer_dot; // 1 when the language has packed_4x8_integer_dot_product
+    char name[96];            // for people, UTF-8, terminated: "nvidia hopper"
 };
 
 // Import "gpu_device_from_host" of module "env": fills *info with the device that the host made beforehand; 0 when there is none.

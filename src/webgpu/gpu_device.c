@@ -102,8 +102,6 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
         .has_subgroups = info.has_subgroups != 0,
         .subgroup_min = info.subgroup_min,
         .subgroup_max = info.subgroup_max,
-        .max_invocations = info.max_invocations,
-        .max_storage_buffers = info.max_storage_buffers,
         .has_integer_dot = info.has_integer_dot != 0,
     };
     info.name[sizeof info.name - 1] = '\0';
@@ -227,8 +225,6 @@ static bool device_from_host(struct gpu *gpu, bool hardware_only, struct carat_e
     gpu->limits.max_binding_bytes = granted.maxStorageBufferBindingSize;
     gpu->limits.max_workgroup_bytes = granted.maxComputeWorkgroupStorageSize;
     gpu->limits.max_workgroups = granted.maxComputeWorkgroupsPerDimension;
-    gpu->limits.max_invocations = granted.maxComputeInvocationsPerWorkgroup;
-    gpu->limits.max_storage_buffers = granted.maxStorageBuffersPerShaderStage;
     gpu->limits.has_subgroups = wgpuDeviceHasFeature(gpu->device, subgroups);
     gpu->limits.has_integer_dot = true; // wgpu-native makes it of other instructions where the device lacks it
     gpu->limits.has_timestamps = wgpuDeviceHasFeature(gpu->device, WGPUFeatureName_TimestampQuery);

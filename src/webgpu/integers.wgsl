@@ -1,58 +1,87 @@
-// integers: the input of a product as 16-bit integers in two planes of bytes, x = scale (256 high + low), a scale for every 32. So four
-// products of bytes are one instruction, and a sum of bytes is exact.
+// integers: the input of a product as 16-bit integers in two planes of bytes, x = scale (256 high + low), with a scale for every stretch
+// of 64. So four products of bytes are one instruction, and a sum of bytes is exact.
 //
-// The vectors of 8 elements of a stretch of 64 lie STRIDE apart, in the order 0 2 1 3 4 6 5 7, so that lanes with neighbouring units
-// hit different banks.
+// Run k (16 elements) of stretch s: high bytes in x_bytes[k STRIDE + s], low ones in x_bytes[(k + 4) STRIDE + s]. STRIDE is odd, so that
+// lanes with neighbouring stretches or with different runs hit different banks.
 const STRIDE = ${STRIDE}u;
-var<workgroup> x_high: array<vec2<u32>, 8u * STRIDE>;
-var<workgroup> x_low: array<vec2<u32>, 8u * STRIDE>;
-var<workgroup> x_scales: array<vec2<f32>, STRIDE>;
-var<workgroup> x_sums: array<f32, 4u * STRIDE>; // of 16 elements
+var<workgroup> x_bytes: array<vec4<u32>, 8u * STRIDE>;
+var<workgroup> x_sums: array<vec4<i32>, STRIDE>; // of the four runs
+var<workgroup> x_scales: array<f32, STRIDE>;
+#if !SHUFFLES_RUNS
+var<workgroup> run_marks: array<vec2<f32>, 4u * STRIDE>;
+#end
 
-fn packed(v: vec4<i32>) -> u32 {
-    let b = vec4<u32>(v) & vec4<u32>(255u);
-    return b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u);
+fn largest_of(v: vec4<f32>) -> f32 {
+    return max(max(v.x, v.y), max(v.z, v.w));
 }
 
-// The first n_eighths * 8 elements of xs, which all invocations see already.
-fn make_integers(n_eighths: u32, t: u32) {
-    for (var e = t; e < n_eighths; e += ${WG}u) {
-        var most = vec4<f32>(0.0);
-        var total = vec4<f32>(0.0);
-        for (var k = 0u; k < 8u; k++) {
-            let v = xs[slot(e / 4u * 8u + k)];
-            most = max(most, abs(v));
-            total += v;
-        }
-        let largest = max(max(most.x, most.y), max(most.z, most.w));
-        let factor = select(0.0, 32512.0 / largest, largest > 0.0);
-        let a = xs[slot(2u * e)];
-        let b = xs[slot(2u * e + 1u)];
-        let qa = vec4<i32>(round(a * factor));
-        let qb = vec4<i32>(round(b * factor));
-        let ha = (qa + 128) >> vec4<u32>(8u);
-        let hb = (qb + 128) >> vec4<u32>(8u);
-        let at = (((e >> 2u) & 1u) * 4u + (e & 1u) * 2u + ((e >> 1u) & 1u)) * STRIDE + (e >> 3u);
-        x_high[at] = vec2<u32>(packed(ha), packed(hb));
-        x_low[at] = vec2<u32>(packed(qa - ha * 256), packed(qb - hb * 256));
-        if (e % 2u == 0u) {
-            x_sums[e / 2u] = dot(a + b + xs[slot(2u * e + 2u)] + xs[slot(2u * e + 3u)], vec4<f32>(1.0));
-        }
-        if (e % 4u == 0u) {
-            // What is no number stays none.
-            let finite = abs(dot(total, vec4<f32>(1.0))) < 3.0e38;
-            x_scales[e >> 3u][(e >> 2u) & 1u] = select(dot(total, vec4<f32>(1.0)) * 3.0e38, largest / 32512.0, finite);
-        }
+// Run `run` of the input, if it is inside, becomes integers. All invocations must call, four neighbours with a stretch's runs; a barrier must
+// follow.
+fn make_run(run: u32, inside: bool, v0: vec4<f32>, v1: vec4<f32>, v2: vec4<f32>, v3: vec4<f32>) {
+    var largest = largest_of(max(max(abs(v0), abs(v1)), max(abs(v2), abs(v3))));
+    var total = dot(v0 + v1 + v2 + v3, vec4<f32>(1.0));
+#if SHUFFLES_RUNS
+#for i 2
+    largest = max(largest, subgroupShuffleXor(largest, 1u << ${i}u));
+    total += subgroupShuffleXor(total, 1u << ${i}u);
+#end
+#else
+    workgroupBarrier();
+    if (inside) {
+        run_marks[run] = vec2<f32>(largest, total);
     }
     workgroupBarrier();
+    total = 0.0;
+    for (var k = 0u; k < 4u; k++) {
+        let mark = run_marks[min(run - run % 4u + k, 4u * STRIDE - 1u)];
+        largest = max(largest, mark.x);
+        total += mark.y;
+    }
+#end
+    let factor = select(0.0, 32512.0 / largest, largest > 0.0);
+    var high = vec4<u32>(0u);
+    var low = vec4<u32>(0u);
+    var sum = vec4<f32>(0.0);
+#for j 4
+    {
+        // Beside 1.5 2^23 a float has no fraction, and its last bits are the integer.
+        let whole = v${j} * factor + 12582912.0;
+        let bits = bitcast<vec4<u32>>(whole);
+        sum += whole - 12582912.0;
+        low[${j}] = pack4xU8(bits & vec4<u32>(255u));
+        high[${j}] = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
+    }
+#end
+    if (inside) {
+        let s = run >> 2u;
+        let k = run & 3u;
+        x_bytes[k * STRIDE + s] = high;
+        x_bytes[(k + 4u) * STRIDE + s] = low;
+        x_sums[s][k] = i32(dot(sum, vec4<f32>(1.0)));
+        if (k == 0u) {
+            // What is no number stays none.
+            x_scales[s] = select(total * 3.0e38, largest / 32512.0, abs(total) < 3.0e38);
+        }
+    }
 }
 
-fn long_dot(w: vec2<u32>, at: u32) -> i32 {
-    let high = x_high[at];
-    let low = x_low[at];
-    return (dot4I8Packed(w.x, high.x) + dot4I8Packed(w.y, high.y)) * 256 + dot4I8Packed(w.x, low.x) + dot4I8Packed(w.y, low.y);
+fn bytes_dot(w: vec4<u32>, x: vec4<u32>) -> i32 {
+    return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 }
 
-fn centred(v: u32) -> u32 { // four bytes less 32 each
-    return ((v | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
+// The products of 16 weights with a run: with its high bytes, with its low ones.
+fn run_dot(w: vec4<u32>, at: u32) -> vec2<i32> {
+    return vec2<i32>(bytes_dot(w, x_bytes[at]), bytes_dot(w, x_bytes[4u * STRIDE + at]));
+}
+
+fn joined(v: vec2<i32>) -> f32 {
+    return 256.0 * f32(v.x) + f32(v.y);
+}
+
+fn low_nibbles(q: vec4<u32>) -> vec4<u32> {
+    return q & vec4<u32>(0x0f0f0f0fu);
+}
+
+fn high_nibbles(q: vec4<u32>) -> vec4<u32> {
+    return (q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
 }

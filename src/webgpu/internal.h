@@ -41,7 +41,6 @@ enum kernel {
     KERNEL_JOIN_SPLITS,
     KERNEL_ADJUST,
     KERNEL_DRAW,
-    KERNEL_LAYER,
 };
 
 enum scratch {
@@ -61,7 +60,6 @@ enum scratch {
     SCRATCH_SHARES,
     SCRATCH_EXPERTS,
     SCRATCH_SPLITS,
-    SCRATCH_EXCHANGE,
     N_SCRATCH
 };
 
@@ -122,11 +120,10 @@ struct webgpu {
     struct weight_group *weight_groups;
     struct staging staging;
     struct gpu_buffer *scratch[N_SCRATCH];
-    uint32_t subgroup_size;       // 0: kernels do without subgroups
-    bool exact_half;              // the device flushes small halves: convert by hand
-    struct self_test *self_test;  // under way, or NULL
-    struct carat_error error;     // first failure of an operation, reported by the next read or poll
-    struct layer_kernels *layers; // layer.c; NULL: none made yet
+    uint32_t subgroup_size;      // 0: kernels do without subgroups
+    bool exact_half;             // the device flushes small halves: convert by hand
+    struct self_test *self_test; // under way, or NULL
+    struct carat_error error;    // first failure of an operation, reported by the next read or poll
     // Attention of the last `attend` whose pieces are not joined yet.
     struct {
         struct tensor out; // no buffer: nothing is pending
@@ -196,6 +193,7 @@ void webgpu_weights_close(struct webgpu *gpu);
 // --- self_test.c ---
 void webgpu_self_test_close(struct webgpu *gpu); // an unfinished test is dropped
 bool webgpu_flushes_halves(void);                // has a test found that small halves become zero?
+bool webgpu_confuses_integers(void);             // ... that products of integers are wrong?
 
 // --- project.c ---
 
@@ -260,15 +258,12 @@ struct attend_tile {
     char definitions[160];
 };
 void webgpu_attend_tile(uint32_t head_dim, struct attend_tile *tile);
+enum { MOST_JOINED = 8 }; // pieces that the next product joins by itself: each of its workgroups reads them all
 // Can a product with `in` join the pending pieces while it reads them? Few enough, and `in` is what they make.
 bool webgpu_takes_pieces(const struct webgpu *gpu, struct tensor in);
 void webgpu_bind_pieces(struct webgpu *gpu, struct gpu_binding *pieces, struct gpu_binding *marks);
 // Joins the pieces of the last attention.
 void webgpu_join_pieces(struct webgpu *gpu);
-
-// --- layer.c ---
-bool webgpu_layer(struct ops *ops, struct stream *stream, const struct whole_layer *layer, struct tensor term);
-void webgpu_layers_close(struct webgpu *gpu);
 
 // --- experts.c ---
 void webgpu_experts(struct ops *ops, struct tensor h, const struct experts *experts, struct tensor out);

@@ -8,61 +8,46 @@
 enum {
     MOST_PRELOADED = 12, // units that an invocation keeps in registers
     MOST_GROUPS = 256,   // workgroups of one product: enough for the largest devices, few enough to make their inputs only once
+    // Integers, in pairs of units.
+    MOST_PRELOADED_PAIRS = 6,
+    STAGED_PAIRS = 64,   // staged at a time
+    MOST_LANES = 32,     // that share a row
+    MOST_SPLITS = 8,     // of the columns
+    ENOUGH_GROUPS = 120, // workgroups
 };
 
 struct matvec_params {
     uint32_t w[3][4];
     uint32_t n_rows[4];
-    uint32_t n_in, n_units, x_cols, out_cols, out_first;
+    uint32_t n_in, n_units, out_cols, out_first;
     uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
     float eps, cap, in_min, in_max, out_min, out_max;
-    uint32_t n_pieces, head_vectors, groups_x, n_tiles, term_splits;
+    uint32_t n_pieces, head_vectors, groups_x, n_tiles;
 };
 
 struct matvec {
     uint32_t flags;
     int n_parts;
     const struct layout *layouts[3];
-    uint32_t n_units;
+    uint32_t n_in;
+    uint32_t n_units;                 // or pairs of them: integers
     uint32_t lanes_log2, rows, group; // shape of a workgroup
     uint32_t n_splits;                // workgroups that share the columns
+    uint32_t term_splits;             // sums that make the stream's term
     uint32_t chunk;                   // units staged at a time
     bool preload, integers;
 };
 
-// Units of 32 elements that fit workgroup memory next to the sums.
-static uint32_t most_staged_units(const struct webgpu *gpu, bool integers)
-{
-    return gpu_limits(gpu->gpu)->max_workgroup_bytes < 32768 ? 64 : integers ? 128 : 192;
-}
-
-// May the input become integers? All types must multiply such, and a fused product stages its whole input.
+// May the input become integers? All types must multiply such, in pairs of units, and what is staged at a time must fit.
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
-    uint32_t limit = gpu_limits(gpu->gpu)->max_workgroup_bytes, staged = divide_up(m->n_units, 32) * 32;
-    uint32_t bytes = staged * 32 * 4 * 17 / 16 + integer_stride(staged) * 152 + 256 * 4 * 4; // with sums and reductions
-    bool takes = gpu->options.integer_products && gpu_limits(gpu->gpu)->has_integer_dot && limit >= 32768 &&
-                 !(m->flags & VEC_ODD) && (!(m->flags & VEC_FUSED) || bytes <= limit);
+    uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
+    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 180 + 512 * 4; // marks of runs among them; sums and reductions
+    bool takes = !gpu->options.exact && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 && !(m->flags & VEC_ODD) &&
+                 bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
         takes = takes && m->layouts[k]->type->integers;
     return takes;
-}
-
-// n_rows: of all parts together.
-static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_rows)
-{
-    bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
-    m->integers = takes_integers(gpu, m);
-    uint32_t most = most_staged_units(gpu, m->integers), units = m->n_units / m->n_splits;
-    m->group = units <= 16 ? 64 : 256;
-    m->rows = m->n_splits > 1 ? 2 : 1;
-    m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
-    uint32_t lanes = 1u << m->lanes_log2;
-    m->preload = divide_up(units, lanes) * m->rows * (gated ? 2 : 1) <= MOST_PRELOADED;
-    if (m->preload)
-        m->chunk = units < most || fused ? units : most;
-    else
-        m->chunk = fused ? divide_up(units, lanes) << m->lanes_log2 : most;
 }
 
 // Into how many stretches of columns a long product is split, so that each workgroup needs only a part of a long input.
@@ -77,9 +62,71 @@ static uint32_t splits_of(uint32_t n_units)
     return 1;
 }
 
+// Likewise: as few stretches as leave every lane a pair, or two. Each has an even number of pairs, which Q6_K needs.
+static uint32_t integer_splits_of(uint32_t n_pairs)
+{
+    for (uint32_t most = MOST_LANES; most <= 2 * MOST_LANES; most *= 2)
+        for (uint32_t n = 1; n <= MOST_SPLITS; n++)
+            if (n_pairs % (2 * n) == 0 && n_pairs / n <= most)
+                return n;
+    return 1;
+}
+
+// A lane for every pair of a row: more lanes and less for each to do is faster than the other way round, even where a quarter of
+// them goes idle (docs/performance.md). Workgroups get smaller until there are enough of them.
+static void choose_integer_shape(struct matvec *m, uint32_t n_rows)
+{
+    uint32_t pairs = m->n_units / m->n_splits;
+    bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
+    m->rows = 1;
+    m->lanes_log2 = 0;
+    while (1u << m->lanes_log2 < MOST_LANES && 1u << m->lanes_log2 < pairs)
+        m->lanes_log2++;
+    m->group = 256;
+    while (m->group > (fused ? 128 : 64) && divide_up(n_rows, m->group >> m->lanes_log2) * m->n_splits < ENOUGH_GROUPS)
+        m->group /= 2;
+    uint32_t steps = divide_up(pairs, 1u << m->lanes_log2);
+    m->preload = steps * (gated ? 2 : 1) <= MOST_PRELOADED_PAIRS;
+    if (fused)
+        m->chunk = m->preload ? pairs : steps << m->lanes_log2;
+    else
+        m->chunk = pairs < STAGED_PAIRS ? pairs : STAGED_PAIRS;
+}
+
+// n_rows: of all parts together. may_split: the result may be left in sums.
+static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_rows, bool may_split)
+{
+    m->integers = takes_integers(gpu, m);
+    m->n_splits = 1;
+    if (m->integers) {
+        m->n_units /= 2;
+        m->n_splits = may_split ? integer_splits_of(m->n_units) : 1;
+        choose_integer_shape(m, n_rows);
+        return;
+    }
+    m->n_splits = may_split ? splits_of(m->n_units) : 1;
+    bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
+    uint32_t most = gpu_limits(gpu->gpu)->max_workgroup_bytes < 32768 ? 64 : 192, units = m->n_units / m->n_splits;
+    m->group = units <= 16 ? 64 : 256;
+    m->rows = m->n_splits > 1 ? 2 : 1;
+    m->lanes_log2 = units <= 8 ? 3 : units <= 48 ? (n_rows <= 512 ? 5 : 4) : units <= 64 || units % 64 != 0 ? 5 : 6;
+    uint32_t lanes = 1u << m->lanes_log2;
+    m->preload = divide_up(units, lanes) * m->rows * (gated ? 2 : 1) <= MOST_PRELOADED;
+    if (m->preload)
+        m->chunk = units < most || fused ? units : most;
+    else
+        m->chunk = fused ? divide_up(units, lanes) << m->lanes_log2 : most;
+}
+
 static uint32_t rows_of_group(const struct matvec *m)
 {
     return (m->group >> m->lanes_log2) * m->rows;
+}
+
+// Is the kernel made for this number of columns alone?
+static bool knows_units(const struct matvec *m)
+{
+    return m->preload || m->integers || m->flags & VEC_FUSED;
 }
 
 static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char *text, size_t size)
@@ -87,13 +134,22 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
     bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
     uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes), units = m->n_units / m->n_splits;
-    uint32_t staged = (m->preload ? steps * lanes : m->chunk) * 8;
+    uint32_t staged = (m->preload ? steps * lanes : m->chunk) * (m->integers ? 16 : 8);
     uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg, shuffles = 0;
     while (1u << shuffles < stretch)
         shuffles++;
     size_t n = 0;
-    for (int k = 0; k < m->n_parts; k++)
-        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s ", k, m->layouts[k]->type->snippet);
+    bool is_static = knows_units(m);
+    for (int k = 0; k < m->n_parts; k++) {
+        const struct layout *layout = m->layouts[k];
+        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s WORDS%d=%u ", k, layout->type->snippet, k, layout->row_vectors);
+        for (int plane = 1; plane < LAYOUT_PLANES; plane++)
+            n += (size_t)snprintf(text + n, size - n, "PLANE%d_%d=%u ", plane, k, layout->starts[plane]);
+    }
+    n += (size_t)snprintf(text + n, size - n,
+        "STATIC=%d MORE_SPLITS=%u MOST_JOINED=%d N_IN=%u N_UNITS=%u N_IN_OF=%s N_UNITS_OF=%s W_OF=%s ", is_static,
+        m->term_splits > 1 ? m->term_splits - 1 : 0, MOST_JOINED, m->n_in, m->n_units,
+        m->integers || m->flags & VEC_FUSED ? "N_IN" : "p.n_in", is_static ? "N_UNITS" : "p.n_units", is_static ? "W" : "p.w");
     n += (size_t)snprintf(text + n, size - n,
         "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
         "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
@@ -102,12 +158,15 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
         !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
-        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u OWN=%u "
-        "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u DOT=%s INPUT=%s",
+        "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
+        "QUADS=%u "
+        "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u SHUFFLES_RUNS=%d DOT=%s FETCH=%s "
+        "INPUT=%s UNIT_VECTORS=%d",
         m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
-        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
-        shuffles, stretch, stretch < lanes, m->group / stretch * totals, m->integers, integer_stride(staged / 8),
-        m->integers ? "integer_dot" : "dot", m->integers ? "inside" : "x,pairs");
+        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group * (m->integers ? 4 : 1)),
+        m->integers ? 4 : 1, staged * 17 / 16 + 1, m->preload, shuffles, stretch, stretch < lanes, m->group / stretch * totals,
+        m->integers, integer_stride(staged / 16), sg >= 4, m->integers ? "pair_dot" : "dot", m->integers ? "fetch_pair" : "fetch",
+        m->integers ? "inside" : "x,pairs", m->integers ? 16 : 8);
 }
 
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
@@ -115,13 +174,14 @@ static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matve
     uint64_t key = KERNEL_MATVEC | (uint64_t)m->layouts[0]->index << 6;
     key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0)
                                                                              << 16;
-    key |= (uint64_t)m->flags << 21 | (uint64_t)m->lanes_log2 << 36 | (uint64_t)m->rows << 39 | (uint64_t)(m->group / 64) << 43;
-    key |= (uint64_t)(m->preload || m->flags & VEC_FUSED ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
-    key |= (uint64_t)(m->n_splits > 1) << 35 | (uint64_t)m->integers << 46;
+    key |= (uint64_t)m->flags << 21 | (uint64_t)(m->n_splits > 1) << 35 | (uint64_t)m->lanes_log2 << 36;
+    key |= (uint64_t)(m->rows - 1) << 39 | (uint64_t)(m->term_splits > 1 ? m->term_splits - 1 : 0) << 40;
+    key |= (uint64_t)(m->group / 64 - 1) << 43 | (uint64_t)m->integers << 46;
+    key |= (uint64_t)(knows_units(m) ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    char definitions[720];
+    char definitions[1400];
     define_matvec(gpu, m, definitions, sizeof definitions);
     return webgpu_kernel(gpu, key, "matvec", definitions);
 }
@@ -145,8 +205,6 @@ static struct matvec_params plain_params(const struct webgpu *gpu, struct tensor
     struct matvec_params p = {
         .n_rows = {part->n_rows},
         .n_in = (uint32_t)in.n_cols,
-        .n_units = layout->n_units,
-        .x_cols = (uint32_t)in.n_cols,
         .out_cols = (uint32_t)out.n_cols,
         .out_first = how->out_first + part->first_row,
         .bias_at = webgpu_vector_at(&linear->bias) + part->first_row,
@@ -169,17 +227,17 @@ void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct
 {
     const struct layout *layout = &device_of(linear)->layout;
     uint32_t e = epilogue_flags(linear, how);
-    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_units = layout->n_units, .n_splits = 1};
+    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_in = (uint32_t)in.n_cols, .n_units = layout->n_units};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
               (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
     bool sums = m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 && how->out_first == 0 &&
                 device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
-    m.n_splits = sums ? splits_of(m.n_units) : 1;
-    choose_shape(gpu, &m, part->n_rows);
+    choose_shape(gpu, &m, part->n_rows, sums);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;
     struct matvec_params p = plain_params(gpu, in, linear, how, part, out);
+    p.n_units = m.n_units;
     struct gpu_binding bindings[GPU_MAX_BINDINGS] = {webgpu_tensor(in)};
     int n = 1;
     if (joins)
@@ -253,11 +311,11 @@ bool takes_sums(const struct webgpu *gpu, const struct stream *stream)
 void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion *f, struct tensor out)
 {
     uint32_t flags = fused_flags(stream, f);
-    struct matvec m = {.flags = flags, .n_parts = f->n_parts, .n_units = (uint32_t)stream->x.n_cols / 32, .n_splits = 1};
+    struct matvec m = {.flags = flags, .n_parts = f->n_parts, .n_in = (uint32_t)stream->x.n_cols};
+    m.n_units = m.n_in / 32;
+    m.term_splits = takes_sums(gpu, stream) ? gpu->sums.n_splits : 1;
     struct matvec_params p = {
         .n_in = (uint32_t)stream->x.n_cols,
-        .n_units = m.n_units,
-        .x_cols = (uint32_t)stream->x.n_cols,
         .out_cols = (uint32_t)out.n_cols,
         .term_norm_at = webgpu_vector_at(stream->term_norm) / 4,
         .norm_at = webgpu_vector_at(f->norm) / 4,
@@ -265,7 +323,6 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
         .other_cols = (uint32_t)f->per_layer.n_cols,
         .other_first = f->per_layer_first,
         .eps = stream->eps,
-        .term_splits = 1,
     };
     uint32_t n_rows = 0;
     for (int k = 0; k < f->n_parts; k++) {
@@ -274,7 +331,8 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
         set_weight(p.w[k], m.layouts[k]);
         p.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
     }
-    choose_shape(gpu, &m, n_rows);
+    choose_shape(gpu, &m, n_rows, false);
+    p.n_units = m.n_units;
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)
         return;
@@ -284,8 +342,7 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
     struct gpu_binding bindings[GPU_MAX_BINDINGS];
     fused_bindings(gpu, stream, f, flags, out, bindings);
     if (takes_sums(gpu, stream)) {
-        p.term_splits = gpu->sums.n_splits;
-        bindings[1] = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)p.term_splits * p.n_in * 4);
+        bindings[1] = webgpu_scratch(gpu, SCRATCH_SPLITS, (uint64_t)m.term_splits * p.n_in * 4);
         gpu->sums.out.buffer = NULL;
     }
     dispatch_matvec(gpu, kernel, bindings, &m, &p, n_groups, 1);

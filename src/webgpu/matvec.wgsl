@@ -10,7 +10,7 @@
 // FUSED: the input is the stream x, settled and normed by every workgroup for itself; the first one also writes the settled value to
 // `spare`. COMBINE: the input are the pieces that attention left, joined here. GATED: parts 0 and 1 are gate and up,
 // out = activation(gate) * up. SPLIT: the workgroups of group.y take SPLIT_UNITS of the columns each and leave sums, which the stream
-// adds when it takes them as its term.
+// adds when it takes them as its term: one and MORE_SPLITS more.
 struct Params {
     w0: vec4<u32>, // per weight: 16-byte words of a row, starts of its planes
     w1: vec4<u32>,
@@ -18,7 +18,6 @@ struct Params {
     n_rows: vec4<u32>, // of each part
     n_in: u32,
     n_units: u32,
-    x_cols: u32,
     out_cols: u32,
     out_first: u32, // column of the first result
     term_norm_at: u32,
@@ -36,8 +35,7 @@ struct Params {
     n_pieces: u32,
     head_vectors: u32, // COMBINE: vectors of 4 elements in a head
     groups_x: u32,
-    n_tiles: u32,     // of a dispatch
-    term_splits: u32, // sums that make the term
+    n_tiles: u32, // of a dispatch
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #if ODD
@@ -65,8 +63,18 @@ struct Params {
 #bind read w${k}: array<vec4<u32>>
 #end
 #use w_common
+// What does not change from layer to layer is constant, so that weights are asked for before the parameters are there.
+#if STATIC
+const N_IN = ${N_IN}u;
+const N_UNITS = ${N_UNITS}u;
+#for k ${PARTS}
+const W${k} = vec4<u32>(${WORDS${k}}u, ${PLANE1_${k}}u, ${PLANE2_${k}}u, ${PLANE3_${k}}u);
+#use ${TYPE${k}} K=${k} W=w${k} P=W${k}
+#end
+#else
 #for k ${PARTS}
 #use ${TYPE${k}} K=${k} W=w${k} P=p.w${k}
+#end
 #end
 #use activation
 #use reduce
@@ -76,11 +84,14 @@ struct Params {
 
 const LANES = ${LANES}u;
 const GROUPS = ${WG}u / LANES;
+#if !INTEGER
 var<workgroup> xs: array<vec4<f32>, ${XS_VECTORS}>;
+#end
 #if CROSS
 var<workgroup> sums: array<f32, ${SUMS}>;
 #end
 
+#if !INTEGER
 fn slot(v: u32) -> u32 {
     return v + (v >> 4u);
 }
@@ -88,6 +99,7 @@ fn slot(v: u32) -> u32 {
 fn pair_sum(a: vec4<f32>, b: vec4<f32>) -> f32 {
     return dot(a + b, vec4<f32>(1.0));
 }
+#end
 
 // The first column of a workgroup, in units.
 fn first_unit(split: u32) -> u32 {
@@ -99,116 +111,138 @@ fn first_unit(split: u32) -> u32 {
 }
 
 #if FUSED
-// The normed stream into xs.
+// The settled, normed stream becomes the input of the product.
 fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
-    let n = p.n_in / 4u;
+    let n = ${N_IN_OF} / 4u;
     let at = batch_row * n;
-#for i ${OWN}
-    let i${i} = t + ${i}u * ${WG}u;
-    let here${i} = i${i} < n;
-    var v${i} = vec4<f32>(0.0);
+#for r ${ROUNDS}
+    let run${r} = ${r}u * ${WG}u + t; // of QUADS vectors
+#for j ${QUADS}
+    let i${r}_${j} = run${r} * ${QUADS}u + ${j}u;
+    let here${r}_${j} = i${r}_${j} < n;
+    var v${r}_${j} = vec4<f32>(0.0);
 #if TERM
-    var term${i} = vec4<f32>(0.0);
+    var term${r}_${j} = vec4<f32>(0.0);
 #end
 #if TERM_NORM
-    var scale${i} = vec4<f32>(0.0);
+    var scale${r}_${j} = vec4<f32>(0.0);
 #end
 #if NORM
-    var norm${i} = vec4<f32>(0.0);
+    var norm${r}_${j} = vec4<f32>(0.0);
 #end
-    if (here${i}) {
-        v${i} = x[at + i${i}];
+    if (here${r}_${j}) {
+        v${r}_${j} = x[at + i${r}_${j}];
 #if TERM
-        term${i} = term[at + i${i}];
-        for (var s = 1u; s < p.term_splits; s++) {
-            term${i} += term[s * n + at + i${i}];
-        }
+        term${r}_${j} = term[at + i${r}_${j}];
+#for s ${MORE_SPLITS}
+        term${r}_${j} += term[(${s}u + 1u) * n + at + i${r}_${j}];
+#end
 #end
 #if TERM_NORM
-        scale${i} = vectors[p.term_norm_at + i${i}];
+        scale${r}_${j} = vectors[p.term_norm_at + i${r}_${j}];
 #end
 #if NORM
-        norm${i} = vectors[p.norm_at + i${i}];
+        norm${r}_${j} = vectors[p.norm_at + i${r}_${j}];
 #end
     }
+#end
 #end
 #if TERM
 #if TERM_NORM
     var squares = 0.0;
-#for i ${OWN}
-    squares += dot(term${i}, term${i});
+#for r ${ROUNDS}
+#for j ${QUADS}
+    squares += dot(term${r}_${j}, term${r}_${j});
 #end
-    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(p.n_in) + p.eps);
-#for i ${OWN}
-    v${i} += term${i} * factor * scale${i};
+#end
+    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(${N_IN_OF}) + p.eps);
+#for r ${ROUNDS}
+#for j ${QUADS}
+    v${r}_${j} += term${r}_${j} * factor * scale${r}_${j};
+#end
 #end
 #else
-#for i ${OWN}
-    v${i} += term${i};
+#for r ${ROUNDS}
+#for j ${QUADS}
+    v${r}_${j} += term${r}_${j};
+#end
 #end
 #end
 #if SCALE
-#for i ${OWN}
-    v${i} *= vectors[p.scale_at].x;
+#for r ${ROUNDS}
+#for j ${QUADS}
+    v${r}_${j} *= vectors[p.scale_at].x;
+#end
 #end
 #end
     if (writes) {
-#for i ${OWN}
-        if (here${i}) {
-            spare[at + i${i}] = v${i};
+#for r ${ROUNDS}
+#for j ${QUADS}
+        if (here${r}_${j}) {
+            spare[at + i${r}_${j}] = v${r}_${j};
         }
+#end
 #end
     }
 #end
 #if NORM
     var own_squares = 0.0;
-#for i ${OWN}
-    own_squares += dot(v${i}, v${i});
-#end
-    let own = 1.0 / sqrt(group_sum(own_squares, t) / f32(p.n_in) + p.eps);
-#for i ${OWN}
-    v${i} *= own * norm${i};
+#for r ${ROUNDS}
+#for j ${QUADS}
+    own_squares += dot(v${r}_${j}, v${r}_${j});
 #end
 #end
-#for i ${OWN}
-    if (i${i} < ${STAGED}u) {
-        xs[slot(i${i})] = v${i};
+    let own = 1.0 / sqrt(group_sum(own_squares, t) / f32(${N_IN_OF}) + p.eps);
+#for r ${ROUNDS}
+#for j ${QUADS}
+    v${r}_${j} *= own * norm${r}_${j};
+#end
+#end
+#end
+#for r ${ROUNDS}
+#if INTEGER
+    make_run(run${r}, run${r} < ${STAGED}u / 4u, v${r}_0, v${r}_1, v${r}_2, v${r}_3);
+#else
+    if (run${r} < ${STAGED}u) {
+        xs[slot(run${r})] = v${r}_0;
     }
 #end
-    workgroupBarrier();
-#if INTEGER
-    make_integers(${STAGED}u / 2u, t);
 #end
+    workgroupBarrier();
 }
 #else
 fn input_vector(at: u32, v: u32) -> vec4<f32> {
     var r = vec4<f32>(0.0);
 #if COMBINE
-    if (4u * v < p.n_in) {
+    if (4u * v < ${N_IN_OF}) {
         let head = v / p.head_vectors;
         let inside = v % p.head_vectors;
+        // All are asked for at once; those behind the last piece count nothing.
+        let first = head * p.n_pieces;
         var top = -3.0e38;
-        for (var s = 0u; s < p.n_pieces; s++) {
-            top = max(top, marks[head * p.n_pieces + s].x);
-        }
+#for s ${MOST_JOINED}
+        let place${s} = first + min(${s}u, p.n_pieces - 1u);
+        let mark${s} = marks[place${s}];
+        let piece${s} = x[place${s} * p.head_vectors + inside];
+        top = max(top, mark${s}.x);
+#end
         var total = 0.0;
-        for (var s = 0u; s < p.n_pieces; s++) {
-            let mark = marks[head * p.n_pieces + s];
-            let weight = exp(mark.x - top);
-            total += mark.y * weight;
-            r += x[(head * p.n_pieces + s) * p.head_vectors + inside] * weight;
-        }
+#for s ${MOST_JOINED}
+        let weight${s} = select(0.0, exp(mark${s}.x - top), ${s}u < p.n_pieces);
+        total += mark${s}.y * weight${s};
+        r += piece${s} * weight${s};
+#end
         r = r / total;
     }
 #else
 #if ODD
     for (var c = 0u; c < 4u; c++) {
-        if (4u * v + c < p.n_in) {
+        if (4u * v + c < ${N_IN_OF}) {
             r[c] = x[at + 4u * v + c];
         }
     }
 #else
-    if (4u * v < p.n_in) {
+    if (4u * v < ${N_IN_OF}) {
         r = x[at / 4u + v];
     }
 #end
@@ -225,13 +259,21 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 #if MANY_CHUNKS
     workgroupBarrier();
 #end
-    for (var v = t; v < ${STAGED}u; v += ${WG}u) {
-        xs[slot(v)] = input_vector(select(batch_row * p.x_cols, 0u, ${SPLIT} == 1), (first_unit(batch_row) + chunk * ${CHUNK}u) * 8u + v);
-    }
-    workgroupBarrier();
+    let row = select(batch_row * ${N_IN_OF}, 0u, ${SPLIT} == 1);
+    let origin = (first_unit(batch_row) + chunk * ${CHUNK}u) * ${UNIT_VECTORS}u;
 #if INTEGER
-    make_integers(${STAGED}u / 2u, t);
+    for (var first = 0u; first < ${STAGED}u / 4u; first += ${WG}u) {
+        let run = first + t;
+        let v = origin + 4u * run;
+        make_run(run, run < ${STAGED}u / 4u, input_vector(row, v), input_vector(row, v + 1u), input_vector(row, v + 2u),
+            input_vector(row, v + 3u));
+    }
+#else
+    for (var v = t; v < ${STAGED}u; v += ${WG}u) {
+        xs[slot(v)] = input_vector(row, origin + v);
+    }
 #end
+    workgroupBarrier();
 }
 #end
 
@@ -284,16 +326,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (part == ${k}u) {
         var first = (tile * GROUPS + t / LANES) * ${R}u;
 #if PRELOAD
+        // What lies behind the last row, or 0, is multiplied in vain.
 #for r ${R}
-        var row${r} = min(first + ${r}u, n_rows - 1u);
+        var row${r} = first + ${r}u;
 #end
 #for c ${CHUNKS}
 #for s ${STEPS}
-        let u_${c}_${s} = min(start + ${c}u * ${CHUNK}u + ${s}u * LANES + lane, p.n_units - 1u);
+        let u_${c}_${s} = min(start + ${c}u * ${CHUNK}u + ${s}u * LANES + lane, ${N_UNITS_OF} - 1u);
 #for r ${R}
-        var w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
+        var w_${c}_${s}_${r} = ${FETCH}${k}(row${r} * ${W_OF}${k}.x, u_${c}_${s});
 #if GATED
-        var g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
+        var g_${c}_${s}_${r} = ${FETCH}1(row${r} * ${W_OF}1.x, u_${c}_${s});
 #end
 #end
 #end
@@ -333,14 +376,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (tile + p.groups_x < p.n_tiles) {
             let next = ((tile + p.groups_x) * GROUPS + t / LANES) * ${R}u;
 #for r ${R}
-            row${r} = min(next + ${r}u, n_rows - 1u);
+            row${r} = next + ${r}u;
 #end
 #for c ${CHUNKS}
 #for s ${STEPS}
 #for r ${R}
-            w_${c}_${s}_${r} = fetch${k}(row${r} * p.w${k}.x, u_${c}_${s});
+            w_${c}_${s}_${r} = ${FETCH}${k}(row${r} * ${W_OF}${k}.x, u_${c}_${s});
 #if GATED
-            g_${c}_${s}_${r} = fetch1(row${r} * p.w1.x, u_${c}_${s});
+            g_${c}_${s}_${r} = ${FETCH}1(row${r} * ${W_OF}1.x, u_${c}_${s});
 #end
 #end
 #end
@@ -348,17 +391,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
 #end
 #else
-        for (var c = 0u; c * ${CHUNK}u < p.n_units; c++) {
+        for (var c = 0u; c * ${CHUNK}u < ${N_UNITS_OF}; c++) {
 #if MANY_CHUNKS
             stage(t, batch_row, c, false);
 #end
             for (var inside = lane; inside < ${CHUNK}u; inside += LANES) {
-                let u = min(c * ${CHUNK}u + inside, p.n_units - 1u);
+                let u = min(c * ${CHUNK}u + inside, ${N_UNITS_OF} - 1u);
 #use matvec_input K=${k}
 #for r ${R}
-                a${r} += ${DOT}${k}(fetch${k}(min(first + ${r}u, n_rows - 1u) * p.w${k}.x, u), u, ${INPUT});
+                a${r} += ${DOT}${k}(${FETCH}${k}(min(first + ${r}u, n_rows - 1u) * ${W_OF}${k}.x, u), u, ${INPUT});
 #if GATED
-                b${r} += ${DOT}1(fetch1(min(first + ${r}u, n_rows - 1u) * p.w1.x, u), u, ${INPUT});
+                b${r} += ${DOT}1(${FETCH}1(min(first + ${r}u, n_rows - 1u) * ${W_OF}1.x, u), u, ${INPUT});
 #end
 #end
             }

@@ -36,10 +36,10 @@ static inline void set_weight(uint32_t w[4], const struct layout *layout)
         w[k] = layout->starts[k];
 }
 
-// integers.wgsl: pairs of units from one plane of n_units to the next, 8 modulo 16.
-static inline uint32_t integer_stride(uint32_t n_units)
+// integers.wgsl: vectors from one run of n_stretches stretches to the next, an odd number.
+static inline uint32_t integer_stride(uint32_t n_stretches)
 {
-    return divide_up(n_units, 32) * 16 + 8;
+    return n_stretches | 1;
 }
 
 // The epilogues of a product: PRODUCT_... flags.

@@ -33,8 +33,7 @@ void webgpu_embed(struct ops *ops, const struct weight *table, const struct toke
             part->n_rows,
             scale,
         };
-        struct gpu_binding bindings[] = {
-            webgpu_tensor(ids->device), webgpu_tensor(out), bind_part(part)};
+        struct gpu_binding bindings[] = {webgpu_tensor(ids->device), webgpu_tensor(out), bind_part(part)};
         bindings[0].n_bytes = (uint64_t)out.n_rows * 4;
         gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, divide_up(w->layout.n_units, 64), (uint32_t)out.n_rows, 1);
     }

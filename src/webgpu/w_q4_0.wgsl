@@ -31,14 +31,22 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 }
 #if INTEGER
 
-// The product with the staged integers, unit `inside` of them (integers.wgsl).
-fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
-    let low = r.q & vec4<u32>(0x0f0f0f0fu);
-    let high = (r.q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
-    let first = (inside & 1u) * 4u * STRIDE + (inside >> 1u);
-    let sum = long_dot(low.xy, first) + long_dot(low.zw, first + 2u * STRIDE) + long_dot(high.xy, first + STRIDE)
-        + long_dot(high.zw, first + 3u * STRIDE);
-    let scale = x_scales[inside >> 1u][inside & 1u];
-    return half_at(r.s, u) * (scale * f32(sum) - 8.0 * (x_sums[2u * inside] + x_sums[2u * inside + 1u]));
+// Pair v: units 2 v and 2 v + 1.
+struct Pair${K} {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    s: u32,
+}
+
+fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
+    return Pair${K}(${W}[row + 2u * v], ${W}[row + 2u * v + 1u], ${W}[row + ${P}.y + (v >> 2u)][v & 3u]);
+}
+
+// The product with stretch `inside` of the staged integers (integers.wgsl).
+fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
+    let a = run_dot(low_nibbles(r.a), inside) + run_dot(high_nibbles(r.a), STRIDE + inside);
+    let b = run_dot(low_nibbles(r.b), 2u * STRIDE + inside) + run_dot(high_nibbles(r.b), 3u * STRIDE + inside);
+    let sums = x_sums[inside];
+    return x_scales[inside] * dot(halves(r.s), vec2<f32>(joined(a) - 8.0 * f32(sums.x + sums.y), joined(b) - 8.0 * f32(sums.z + sums.w)));
 }
 #end

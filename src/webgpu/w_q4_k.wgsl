@@ -47,17 +47,39 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 }
 #if INTEGER
 
-// The product with the staged integers, unit `inside` of them (integers.wgsl).
-fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
-    let c = scales${K}(r.head, (u >> 1u) & 3u);
-    let group = inside >> 1u;
-    let first = (inside & 1u) * STRIDE + group;
-    let low = r.q & vec4<u32>(0x0f0f0f0fu);
-    let high = (r.q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
-    let a = long_dot(low.xy, first) + long_dot(low.zw, first + 2u * STRIDE);
-    let b = long_dot(high.xy, first + 4u * STRIDE) + long_dot(high.zw, first + 6u * STRIDE);
-    let scale = x_scales[group];
-    let at = 4u * group + (inside & 1u);
-    return c.x * scale.x * f32(a) + c.y * scale.y * f32(b) - c.z * x_sums[at] - c.w * x_sums[at + 2u];
+// Pair v: units 2 v and 2 v + 1, which share scales.
+struct Pair${K} {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    head: vec4<u32>,
+}
+
+fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
+    let at = row + (v >> 2u) * 9u;
+    let q = at + 1u + 2u * (v & 3u);
+    return Pair${K}(${W}[q], ${W}[q + 1u], ${W}[at]);
+}
+
+// The integer scales (xy) and minima (zw) of the two sub-blocks of pair v.
+fn steps${K}(head: vec4<u32>, v: u32) -> vec4<i32> {
+    let s = (v & 1u) * 16u;
+    let second = (v & 2u) != 0u;
+    let a = head.y >> s;
+    let b = head.z >> s;
+    let c = head.w >> s;
+    let sc = select(a & 0x3f3fu, (c & 0x0f0fu) | ((a >> 2u) & 0x3030u), second);
+    let mn = select(b & 0x3f3fu, ((c >> 4u) & 0x0f0fu) | ((b >> 2u) & 0x3030u), second);
+    return vec4<i32>(vec4<u32>(sc & 255u, sc >> 8u, mn & 255u, mn >> 8u));
+}
+
+// The product with stretch `inside` of the staged integers (integers.wgsl).
+fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
+    let a = run_dot(low_nibbles(r.a), inside) + run_dot(low_nibbles(r.b), STRIDE + inside);
+    let b = run_dot(high_nibbles(r.a), 2u * STRIDE + inside) + run_dot(high_nibbles(r.b), 3u * STRIDE + inside);
+    let s = steps${K}(r.head, v);
+    let sums = x_sums[inside];
+    let least = s.z * (sums.x + sums.y) + s.w * (sums.z + sums.w);
+    let d = halves(r.head.x);
+    return x_scales[inside] * (d.x * joined(s.x * a + s.y * b) - d.y * f32(least));
 }
 #end

@@ -45,16 +45,42 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 }
 #if INTEGER
 
-// The product with the staged integers, unit `inside` of them (integers.wgsl).
-fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
-    let group = (inside >> 2u) * 2u;
-    let first = ((inside & 1u) * 2u + ((inside >> 1u) & 1u)) * STRIDE + group;
-    let a = long_dot(vec2<u32>(centred(six_bits(r.q.x, r.h.x, 0u)), centred(six_bits(r.q.y, r.h.y, 0u))), first);
-    let b = long_dot(vec2<u32>(centred(six_bits(r.q.z, r.h.x, 2u)), centred(six_bits(r.q.w, r.h.y, 2u))), first + 4u * STRIDE);
-    let c = long_dot(vec2<u32>(centred(six_bits(r.q.x >> 4u, r.h.x, 4u)), centred(six_bits(r.q.y >> 4u, r.h.y, 4u))), first + 1u);
-    let d = long_dot(vec2<u32>(centred(six_bits(r.q.z >> 4u, r.h.x, 6u)), centred(six_bits(r.q.w >> 4u, r.h.y, 6u))),
-        first + 4u * STRIDE + 1u);
-    let scales = vec4<f32>(x_scales[group], x_scales[group + 1u]) * signed_bytes(r.s);
-    return half_at(r.d, u >> 3u) * dot(scales, vec4<f32>(f32(a), f32(b), f32(c), f32(d)));
+// Pair v: units 2 v and 2 v + 1, 16 columns, which share scales.
+struct Pair${K} {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    h: vec4<u32>,
+    s: u32,
+    d: u32,
+}
+
+fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
+    let block = v >> 2u;
+    return Pair${K}(${W}[row + 2u * v], ${W}[row + 2u * v + 1u], ${W}[row + ${P}.y + v], ${W}[row + ${P}.z + block][v & 3u],
+        ${W}[row + ${P}.w + (block >> 3u)][(block >> 1u) & 3u]);
+}
+
+fn crumbs${K}(h: vec4<u32>, first: u32) -> vec4<u32> {
+    return ((h >> vec4<u32>(first)) & vec4<u32>(0x03030303u)) << vec4<u32>(4u);
+}
+
+// The product with the staged integers (integers.wgsl): runs of two stretches, `inside` and its neighbour.
+fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
+    let near = vec4<u32>(r.a.xy, r.b.xy);
+    let far = vec4<u32>(r.a.zw, r.b.zw);
+    let run = inside & 1u;
+    let first = inside - run;
+    let at = run * STRIDE + first;
+    let c = unpack4xI8(r.s);
+    let a = c.x * run_dot(low_nibbles(near) | crumbs${K}(r.h, 0u), at)
+        + c.y * run_dot(low_nibbles(far) | crumbs${K}(r.h, 2u), 2u * STRIDE + at);
+    let b = c.z * run_dot(high_nibbles(near) | crumbs${K}(r.h, 4u), at + 1u)
+        + c.w * run_dot(high_nibbles(far) | crumbs${K}(r.h, 6u), 2u * STRIDE + at + 1u);
+    let sa = x_sums[first];
+    let sb = x_sums[first + 1u];
+    let offset_a = c.x * select(sa.x, sa.y, run == 1u) + c.y * select(sa.z, sa.w, run == 1u);
+    let offset_b = c.z * select(sb.x, sb.y, run == 1u) + c.w * select(sb.z, sb.w, run == 1u);
+    return half_at(r.d, v >> 2u) * (x_scales[first] * (joined(a) - 32.0 * f32(offset_a))
+        + x_scales[first + 1u] * (joined(b) - 32.0 * f32(offset_b)));
 }
 #end

@@ -37,11 +37,24 @@ fn dot${K}(r: Raw${K}, u: u32, x: array<vec4<f32>, 8>, s: vec4<f32>) -> f32 {
 }
 #if INTEGER
 
-// The product with the staged integers, unit `inside` of them (integers.wgsl).
-fn integer_dot${K}(r: Raw${K}, u: u32, inside: u32) -> f32 {
-    let first = (inside & 1u) * 4u * STRIDE + (inside >> 1u);
-    let sum = long_dot(r.a.xy, first) + long_dot(r.a.zw, first + 2u * STRIDE) + long_dot(r.b.xy, first + STRIDE)
-        + long_dot(r.b.zw, first + 3u * STRIDE);
-    return half_at(r.s, u) * x_scales[inside >> 1u][inside & 1u] * f32(sum);
+// Pair v: units 2 v and 2 v + 1.
+struct Pair${K} {
+    a: vec4<u32>,
+    b: vec4<u32>,
+    c: vec4<u32>,
+    d: vec4<u32>,
+    s: u32,
+}
+
+fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
+    let at = row + 4u * v;
+    return Pair${K}(${W}[at], ${W}[at + 1u], ${W}[at + 2u], ${W}[at + 3u], ${W}[row + ${P}.y + (v >> 2u)][v & 3u]);
+}
+
+// The product with stretch `inside` of the staged integers (integers.wgsl).
+fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
+    let a = run_dot(r.a, inside) + run_dot(r.b, STRIDE + inside);
+    let b = run_dot(r.c, 2u * STRIDE + inside) + run_dot(r.d, 3u * STRIDE + inside);
+    return x_scales[inside] * dot(halves(r.s), vec2<f32>(joined(a), joined(b)));
 }
 #end

@@ -187,7 +187,6 @@ static void free_ops(struct ops *ops)
     if (gpu->gpu != NULL) {
         webgpu_self_test_close(gpu);
         webgpu_weights_close(gpu);
-        webgpu_layers_close(gpu);
         for (int i = 0; i < N_SCRATCH; i++)
             gpu_buffer_free(gpu->gpu, gpu->scratch[i]);
     }
@@ -220,7 +219,6 @@ static const struct ops table = {
     .project = webgpu_project,
     .norm_gated = webgpu_norm_gated,
     .per_layer_gate = webgpu_per_layer_gate,
-    .layer = webgpu_layer,
     .experts = webgpu_experts,
     .add_norms = webgpu_add_norms,
     .settle = webgpu_settle,
@@ -275,13 +273,6 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     gpu->ops = table;
     if (options != NULL)
         gpu->options = *options;
-#ifndef __wasm__
-    const char *layers = getenv("CARAT_GPU_LAYERS");
-    if (layers != NULL && gpu->options.layer_groups == 0)
-        sscanf(layers, "%dx%d", &gpu->options.layer_groups, &gpu->options.layer_invocations);
-    const char *integers = getenv("CARAT_GPU_INTEGERS");
-    gpu->options.integer_products = gpu->options.integer_products || (integers != NULL && strcmp(integers, "1") == 0);
-#endif
     gpu->ops.max_batch = gpu->options.max_batch > 0 ? gpu->options.max_batch : 512;
     gpu->gpu = gpu_new(gpu->options.hardware_only, err);
     gpu->kernels = gpu->gpu != NULL ? kernel_table_new(err) : NULL;
@@ -293,6 +284,7 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     gpu->subgroup_size = usable_subgroup_size(gpu);
     gpu->error.code = CARAT_OK; // a probe that fails means no subgroups
     gpu->exact_half = webgpu_flushes_halves();
+    gpu->options.exact = gpu->options.exact || webgpu_confuses_integers();
 #ifndef __wasm__ // in the browser the host runs the test, which must wait
     if (!webgpu_self_test(&gpu->ops, err)) {
         free_ops(&gpu->ops);

@@ -9,13 +9,7 @@ struct webgpu_options {
     int32_t max_batch;                 // rows of the largest batch; 0: 512
     bool keep_per_layer_table_on_disk; // save device memory by reading rows of the per-layer table on demand
     bool hardware_only;                // fail with CARAT_NO_DEVICE rather than use a software renderer
-    // Decode a layer in one dispatch of this many workgroups and invocations (0: 256) of each. The device must run them all at
-    // the same time, else tokens fail with CARAT_BAD_NUMBER. 0 workgroups: operation by operation. Natively the environment
-    // variable CARAT_GPU_LAYERS=GROUPSxINVOCATIONS, e.g. 132x512, says it where the caller does not.
-    int32_t layer_groups, layer_invocations;
-    // Products of types of 4 to 8 bits with few rows of activations multiply 16-bit integers, where the device has the
-    // instruction. Natively CARAT_GPU_INTEGERS=1 says it where the caller does not.
-    bool integer_products;
+    bool exact;                        // multiply few rows in f32 too, where 16-bit integers are the rule (integers.wgsl)
 };
 
 // Natively: finds an adapter, makes a device and runs the self-test below (waiting for all of them). In the browser the host

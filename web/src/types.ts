@@ -12,7 +12,7 @@ export interface LoadOptions {
     backend?: Backend | 'auto' | undefined; // default 'auto': WebGPU where there is a device, else the processor
     contextSize?: number | undefined; // positions; default 4096 or the model's limit
     threads?: number | undefined; // processor only; default one per core, up to 8
-    exact?: boolean | undefined; // processor only: f32 activations, slower
+    exact?: boolean | undefined; // f32 activations, slower
     textOnly?: boolean | undefined; // leave vision and audio towers alone
     perLayerTableOnDisk?: boolean | undefined; // read its rows when needed: half the memory of E2B and E4B; default: where reads are cheap
     projector?: ModelSource | undefined; // an mmproj file with the towers

@@ -51,10 +51,7 @@ export async function openGpu(gpu: GPU | undefined = globalThis.navigator?.gpu):
             requiredLimits: {
                 maxBufferSize: Math.min(best.maxBufferSize, cap),
                 maxStorageBufferBindingSize: Math.min(best.maxStorageBufferBindingSize, cap - 4),
-                maxStorageBuffersPerShaderStage: best.maxStorageBuffersPerShaderStage,
                 maxComputeWorkgroupStorageSize: best.maxComputeWorkgroupStorageSize,
-                maxComputeInvocationsPerWorkgroup: best.maxComputeInvocationsPerWorkgroup,
-                maxComputeWorkgroupSizeX: best.maxComputeWorkgroupSizeX,
                 maxComputeWorkgroupsPerDimension: best.maxComputeWorkgroupsPerDimension,
             },
         })
@@ -71,8 +68,6 @@ export async function openGpu(gpu: GPU | undefined = globalThis.navigator?.gpu):
         Number(subgroups),
         info.subgroupMinSize ?? 0,
         info.subgroupMaxSize ?? 0,
-        limits.maxComputeInvocationsPerWorkgroup,
-        limits.maxStorageBuffersPerShaderStage,
         Number(gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false),
     ];
     return { device, name: name || 'WebGPU', words };
