@@ -123,6 +123,7 @@ const char model_options_help[] =
     "  --backend NAME        cpu, webgpu or ref (default: webgpu if there is a GPU, else cpu)\n"
     "  --threads N           threads of the cpu backend, at most 256 (default: one per core)\n"
     "  --exact               32-bit activations: slower and exact\n"
+    "  --no-autotune         webgpu: no short trial at the start of what is faster\n"
     "  --compat NAME         compute as ollama or llama.cpp do where they differ from the definition\n"
     "  --mmproj FILE         file with the vision and audio towers\n"
     "  --text-only           leave the towers alone\n"
@@ -157,6 +158,8 @@ bool model_option(struct arguments *arguments, const char *option, struct carat_
         options->n_threads = (int32_t)option_int(arguments, option, 1, THREADS_MAX);
     else if (strcmp(option, "--exact") == 0)
         options->exact = true;
+    else if (strcmp(option, "--no-autotune") == 0)
+        options->no_autotune = true;
     else if (strcmp(option, "--compat") == 0)
         options->compat = parse_compat(arguments, option);
     else if (strcmp(option, "--mmproj") == 0)

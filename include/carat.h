@@ -50,6 +50,7 @@ struct carat_model_options {
     const char *projector; // file with the vision and audio towers (llama.cpp's mmproj); NULL: those of the model file, if any
     int32_t n_threads;     // cpu: 0 = one per physical core
     bool exact;            // f32 activations, slower: cpu rounds them to 8 bits otherwise, webgpu those of single rows to 16
+    bool no_autotune;      // webgpu: take integer products without a short trial of what is faster on this device
     bool text_only;        // leave the towers alone
     bool per_layer_table_on_disk; // read rows of the per-layer table when they are needed instead of keeping it in memory
     enum carat_compat compat;

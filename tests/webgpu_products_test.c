@@ -22,7 +22,7 @@ static int open_both_for_integers(void **state)
 {
     (void)state;
     struct carat_error err = {0};
-    gpu = open_gpu(NULL);
+    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
     closeness = CLOSE_AS_16_BITS;
     ref = ref_ops_new(&err);
     return ref == NULL;
@@ -463,7 +463,7 @@ static void the_default_limits_suffice(void **state)
     int usual_closeness = closeness;
     closeness = CLOSE_AS_16_BITS;
     setenv("CARAT_GPU_LIMITS", "default", 1);
-    gpu = open_gpu(NULL);
+    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
     unsetenv("CARAT_GPU_LIMITS");
     long_rows_multiply(state);
     struct stream_case c = {1, 1536, true, true, true, true};
@@ -505,6 +505,25 @@ static void what_is_no_number_stays_none(void **state)
     }
 }
 
+// Whatever the trial of the first device finds faster, the second one takes without a trial of its own, and both multiply
+// rightly.
+static void devices_multiply_after_the_trial(void **state)
+{
+    (void)state;
+    struct ops *usual = gpu;
+    closeness = CLOSE_AS_16_BITS;
+    int64_t n_dispatches[2];
+    for (int k = 0; k < 2; k++) {
+        gpu = open_gpu(NULL);
+        n_dispatches[k] = gpu->n_dispatches;
+        check_project(GGUF_TYPE_Q4_K, 2048, 33, 1);
+        gpu->free(gpu);
+    }
+    assert_true(n_dispatches[1] < n_dispatches[0]);
+    gpu = usual;
+    closeness = CLOSE_AS_F32;
+}
+
 static void the_device_passes_its_self_test(void **state)
 {
     (void)state;
@@ -517,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_device_passes_its_self_test),
+        cmocka_unit_test(devices_multiply_after_the_trial),
         cmocka_unit_test(the_default_limits_suffice),
         cmocka_unit_test(every_type_multiplies_one_row),
         cmocka_unit_test(every_type_multiplies_many_rows),

@@ -19,7 +19,7 @@ static struct ops *make(struct ops **device, bool is_exact, struct carat_error *
     if (*device != NULL)
         return *device;
     use_software_driver();
-    *device = webgpu_ops_new(&(struct webgpu_options){.exact = is_exact}, err);
+    *device = webgpu_ops_new(&(struct webgpu_options){.exact = is_exact, .no_autotune = true}, err);
     if (*device != NULL) {
         free_device = (*device)->free;
         (*device)->free = keep;

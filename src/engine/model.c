@@ -27,6 +27,7 @@ static struct ops *new_webgpu(const struct carat_model_options *options, bool ha
         .keep_per_layer_table_on_disk = options->per_layer_table_on_disk,
         .hardware_only = hardware_only,
         .exact = options->exact,
+        .no_autotune = options->no_autotune,
     };
     return webgpu_ops_new(&webgpu, err);
 #else

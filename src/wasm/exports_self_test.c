@@ -16,17 +16,19 @@ static int end_test(int answer)
     return answer;
 }
 
-// Starts a few kernels whose results are known: 1, or 0 on failure.
-EXPORT(wasm_self_test_begin) int wasm_self_test_begin(void);
-int wasm_self_test_begin(void)
+// Starts a few kernels whose results are known, and then with autotune the trial of what is faster: 1, or 0 on failure. Models
+// that are opened later go by what was found out.
+EXPORT(wasm_self_test_begin) int wasm_self_test_begin(int autotune);
+int wasm_self_test_begin(int autotune)
 {
 #ifdef CARAT_HAVE_WEBGPU
     end_test(0);
-    tested = webgpu_ops_new(&(struct webgpu_options){0}, &error);
+    tested = webgpu_ops_new(&(struct webgpu_options){.no_autotune = !autotune}, &error);
     if (tested == NULL)
         return 0;
     return webgpu_self_test_start(tested, &error) ? 1 : end_test(0);
 #else
+    (void)autotune;
     return fail(&error, CARAT_UNSUPPORTED, "this build has no WebGPU backend");
 #endif
 }

@@ -122,7 +122,9 @@ struct webgpu {
     struct gpu_buffer *scratch[N_SCRATCH];
     uint32_t subgroup_size;      // 0: kernels do without subgroups
     bool exact_half;             // the device flushes small halves: convert by hand
+    bool multiplies_floats;      // products of few rows in f32, not in integers
     struct self_test *self_test; // under way, or NULL
+    struct trial *trial;         // likewise
     struct carat_error error;    // first failure of an operation, reported by the next read or poll
     // Attention of the last `attend` whose pieces are not joined yet.
     struct {
@@ -194,6 +196,13 @@ void webgpu_weights_close(struct webgpu *gpu);
 void webgpu_self_test_close(struct webgpu *gpu); // an unfinished test is dropped
 bool webgpu_flushes_halves(void);                // has a test found that small halves become zero?
 bool webgpu_confuses_integers(void);             // ... that products of integers are wrong?
+
+// --- trial.c ---
+// Goes on with the trial, which begins when it is needed: OPS_DONE when nothing is left to find out.
+enum ops_state webgpu_trial_poll(struct webgpu *gpu, struct carat_error *err);
+bool webgpu_prefers_floats(void);                      // has a trial found out that integers are slower?
+int32_t webgpu_trial_ticket(const struct webgpu *gpu); // what it waits for, or -1
+void webgpu_trial_close(struct webgpu *gpu);
 
 // --- project.c ---
 

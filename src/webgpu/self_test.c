@@ -174,10 +174,8 @@ enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err)
 {
     struct webgpu *gpu = webgpu_of(ops);
     struct self_test *test = gpu->self_test;
-    if (test == NULL) {
-        fail(err, CARAT_BAD_ARGUMENT, "no test of the GPU is under way");
-        return OPS_FAILED;
-    }
+    if (test == NULL)
+        return webgpu_trial_poll(gpu, err);
     for (int i = 0; i < N_TICKETS; i++) {
         enum ops_state state = test->tickets[i] >= 0 ? ops->poll(ops, test->tickets[i], err) : OPS_DONE;
         if (state == OPS_PENDING)
@@ -193,7 +191,7 @@ enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err)
     if (!others && halves && !test->tried_exact_half)
         again = test->tried_exact_half = gpu->exact_half = device_flushes_halves = true;
     if (!others && integers && !test->tried_floats)
-        again = test->tried_floats = gpu->options.exact = device_confuses_integers = true;
+        again = test->tried_floats = gpu->multiplies_floats = device_confuses_integers = true;
     if (again) {
         webgpu_forget_kernels(gpu);
         if (run(gpu, err))
@@ -203,7 +201,7 @@ enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err)
     if (!right)
         fail(err, CARAT_NO_DEVICE, "the GPU '%s' computes wrong results in a test of known values; use the CPU", ops->device);
     webgpu_self_test_close(gpu);
-    return right ? OPS_DONE : OPS_FAILED;
+    return right ? webgpu_trial_poll(gpu, err) : OPS_FAILED;
 }
 
 #ifndef __wasm__
@@ -213,11 +211,11 @@ bool webgpu_self_test(struct ops *ops, struct carat_error *err)
         return false;
     enum ops_state state;
     while ((state = webgpu_self_test_poll(ops, err)) == OPS_PENDING) {
-        const int32_t *tickets = webgpu_of(ops)->self_test->tickets;
-        int i = 0;
-        while (tickets[i] < 0)
-            i++;
-        ops->wait(ops, tickets[i]);
+        const struct self_test *test = webgpu_of(ops)->self_test;
+        int32_t ticket = webgpu_trial_ticket(webgpu_of(ops));
+        for (int i = 0; test != NULL && i < N_TICKETS && ticket < 0; i++)
+            ticket = test->tickets[i];
+        ops->wait(ops, ticket);
     }
     return state == OPS_DONE;
 }

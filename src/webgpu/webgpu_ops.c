@@ -186,6 +186,7 @@ static void free_ops(struct ops *ops)
     struct webgpu *gpu = webgpu_of(ops);
     if (gpu->gpu != NULL) {
         webgpu_self_test_close(gpu);
+        webgpu_trial_close(gpu);
         webgpu_weights_close(gpu);
         for (int i = 0; i < N_SCRATCH; i++)
             gpu_buffer_free(gpu->gpu, gpu->scratch[i]);
@@ -284,7 +285,8 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
     gpu->subgroup_size = usable_subgroup_size(gpu);
     gpu->error.code = CARAT_OK; // a probe that fails means no subgroups
     gpu->exact_half = webgpu_flushes_halves();
-    gpu->options.exact = gpu->options.exact || webgpu_confuses_integers();
+    gpu->multiplies_floats =
+        gpu->options.exact || webgpu_confuses_integers() || (!gpu->options.no_autotune && webgpu_prefers_floats());
 #ifndef __wasm__ // in the browser the host runs the test, which must wait
     if (!webgpu_self_test(&gpu->ops, err)) {
         free_ops(&gpu->ops);

@@ -9,6 +9,7 @@ struct webgpu_options {
     int32_t max_batch;                 // rows of the largest batch; 0: 512
     bool keep_per_layer_table_on_disk; // save device memory by reading rows of the per-layer table on demand
     bool hardware_only;                // fail with CARAT_NO_DEVICE rather than use a software renderer
+    bool no_autotune;                  // integers without a trial of what is faster (trial.c)
     bool exact;                        // multiply few rows in f32 too, where 16-bit integers are the rule (integers.wgsl)
 };
 
@@ -18,8 +19,8 @@ struct ops *webgpu_ops_new(const struct webgpu_options *options, struct carat_er
 
 // Starts a few kernels with small inputs and compares with known values; the results are fetched with webgpu_self_test_poll,
 // which gives OPS_PENDING until they are there and OPS_FAILED with a sentence when the device computes rubbish. Some do: run it
-// before a model is loaded. Natively webgpu_self_test does both and
-// waits.
+// before a model is loaded. A trial of which kernels are faster follows, unless an earlier backend made it. Natively
+// webgpu_self_test does all that and waits.
 bool webgpu_self_test_start(struct ops *ops, struct carat_error *err);
 enum ops_state webgpu_self_test_poll(struct ops *ops, struct carat_error *err);
 #ifndef __wasm__

@@ -31,8 +31,8 @@ type Finish = Extract<EngineEvent, { kind: 'finish' }>;
 
 const closeMs = 10_000;
 const loadRules =
-    'backend =auto|=webgpu|=cpu|=ref, contextSize 1.., threads 1..256, exact boolean, textOnly boolean, perLayerTableOnDisk boolean, ' +
-    'projector string|object, compat =none|=ollama|=llama.cpp, kvF32 boolean, batch 1.., signal AbortSignal, onProgress function, ' +
+    'backend =auto|=webgpu|=cpu|=ref, contextSize 1.., threads 1..256, exact boolean, autotune boolean, textOnly boolean, ' +
+    'perLayerTableOnDisk boolean, projector string|object, compat =none|=ollama|=llama.cpp, kvF32 boolean, batch 1.., signal AbortSignal, onProgress function, ' +
     'wasmUrl string, variant =simd|=threads|=relaxed, worker boolean, gpu object';
 // What a request may hold too is looked at by the engine, as a request is.
 const inRequest =

@@ -13,6 +13,7 @@ export interface EngineOptions extends Omit<WasmOptions, 'gpu'> {
     backend?: Backend | 'auto' | undefined;
     contextSize?: number | undefined;
     exact?: boolean | undefined;
+    autotune?: boolean | undefined;
     textOnly?: boolean | undefined;
     perLayerTableOnDisk?: boolean | undefined;
     compat?: 'none' | 'ollama' | 'llama.cpp' | undefined;
@@ -53,7 +54,17 @@ export class Engine {
             onProgress({ phase: 'engine', done: 0, total: 0 });
             gpu = await makeGpu(options);
             throwIfAborted(signal);
-            const wasm = await Wasm.load({ ...options, gpu });
+            let wasm = await Wasm.load({ ...options, gpu });
+            try {
+                if (gpu) await testDevice(wasm, gpu, options.autotune ?? true);
+            } catch (error) {
+                if (options.backend === 'webgpu') throw error;
+                gpu?.destroy(); // 'auto'
+                gpu = undefined;
+                wasm.close();
+                wasm = await Wasm.load({ ...options, gpu });
+            }
+            throwIfAborted(signal);
             engine = new Engine(wasm, gpu, sources, options);
             await engine.open(onProgress, signal);
             return engine;
@@ -439,16 +450,20 @@ export async function selfTest(options: Pick<EngineOptions, 'assets' | 'gpu'>): 
     const gpu = new GpuBridge(device);
     const begun = performance.now();
     try {
-        const wasm = await Wasm.load({ ...options, gpu, variant: 'simd' });
-        if (wasm.exports.wasm_self_test_begin() === 0) throw wasm.error();
-        for (;;) {
-            const state = wasm.exports.wasm_self_test_poll();
-            if (state === 1) return { device: device.name, ms: performance.now() - begun };
-            if (state === 0) throw wasm.error();
-            await gpu.news();
-        }
+        await testDevice(await Wasm.load({ ...options, gpu, variant: 'simd' }), gpu, true);
+        return { device: device.name, ms: performance.now() - begun };
     } finally {
         gpu.destroy();
+    }
+}
+
+async function testDevice(wasm: Wasm, gpu: GpuBridge, autotune: boolean): Promise<void> {
+    if (wasm.exports.wasm_self_test_begin(Number(autotune)) === 0) throw wasm.error();
+    for (;;) {
+        const state = wasm.exports.wasm_self_test_poll();
+        if (state === 1) return;
+        if (state === 0) throw wasm.error();
+        await gpu.news();
     }
 }
 

@@ -13,6 +13,7 @@ export interface LoadOptions {
     contextSize?: number | undefined; // positions; default 4096 or the model's limit
     threads?: number | undefined; // processor only; default one per core, up to 8
     exact?: boolean | undefined; // f32 activations, slower
+    autotune?: boolean | undefined; // GPU: a short trial at the start of which kernels are faster; default true
     textOnly?: boolean | undefined; // leave vision and audio towers alone
     perLayerTableOnDisk?: boolean | undefined; // read its rows when needed: half the memory of E2B and E4B; default: where reads are cheap
     projector?: ModelSource | undefined; // an mmproj file with the towers

@@ -86,7 +86,7 @@ export interface Exports {
     wasm_encode_step(encoder: number): number;
     wasm_encode_cancel(encoder: number): void;
     wasm_encode_free(encoder: number): void;
-    wasm_self_test_begin(): number;
+    wasm_self_test_begin(autotune: number): number;
     wasm_self_test_poll(): number;
     wasm_decode_wav(bytes: number, n: number): number;
     threads_worker_main?(pool: number, index: number): void;
