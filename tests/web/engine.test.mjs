@@ -467,6 +467,28 @@ test('the memory of the module stays small while a model goes to the GPU', () =>
         assert.ok((await carat.memory()).wasmBytes < 64 << 20);
     }));
 
+test('with a GPU that fails its test "auto" takes the processor and "webgpu" says so', async () => {
+    const adapter = await gpu.requestAdapter();
+    const broken = {
+        wgslLanguageFeatures: gpu.wgslLanguageFeatures,
+        requestAdapter: async () => ({
+            info: adapter.info,
+            limits: adapter.limits,
+            features: adapter.features,
+            requestDevice: async (wish) => {
+                const device = await (await gpu.requestAdapter()).requestDevice(wish);
+                device.destroy();
+                return device;
+            },
+        }),
+    };
+    await assert.rejects(withModel('micro-e2b.F32', { backend: 'webgpu', gpu: broken }, () => undefined), CaratError);
+    await withModel('micro-e2b.F32', { backend: 'auto', gpu: broken }, async (carat) => {
+        assert.equal(carat.info.backend, 'cpu');
+        await generatesGolden(carat, 'micro-e2b.F32', 1e-3);
+    });
+});
+
 test('the program carat-web answers on the processor and on WebGPU alike', () => {
     const program = path.join(root, 'web/bin/carat-web.mjs');
     const answers = ['cpu', 'webgpu'].map((backend) =>
