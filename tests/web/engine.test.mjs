@@ -482,7 +482,10 @@ test('with a GPU that fails its test "auto" takes the processor and "webgpu" say
             },
         }),
     };
-    await assert.rejects(withModel('micro-e2b.F32', { backend: 'webgpu', gpu: broken }, () => undefined), CaratError);
+    await assert.rejects(
+        withModel('micro-e2b.F32', { backend: 'webgpu', gpu: broken }, () => undefined),
+        CaratError,
+    );
     await withModel('micro-e2b.F32', { backend: 'auto', gpu: broken }, async (carat) => {
         assert.equal(carat.info.backend, 'cpu');
         await generatesGolden(carat, 'micro-e2b.F32', 1e-3);
