@@ -2,6 +2,8 @@
 
 #include "webgpu_device.h"
 
+#include "extent.h"
+
 static struct ops *gpu, *ref;
 
 static const enum gguf_type all_types[] = {GGUF_TYPE_F32, GGUF_TYPE_F16, GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1,
@@ -84,6 +86,24 @@ static void long_rows_multiply(void **state)
     check_project(GGUF_TYPE_Q5_0, 352, 33, 1);
     check_project(GGUF_TYPE_Q8_0, 96, 33, 7);
     check_project(GGUF_TYPE_Q4_K, 1536, 70, 9); // columns dealt to several workgroups
+}
+
+// Widths of all models and odd ones, split and staged in every way, for the types that multiply integers.
+static void rows_of_every_length_multiply(void **state)
+{
+    (void)state;
+    static const int32_t lengths[] = {
+        64, 128, 192, 256, 320, 768, 1024, 1280, 2048, 2560, 2816, 3840, 4096, 5376, 10240, 15360, 21504};
+    static const enum gguf_type types[] = {GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q5_K};
+    enum { N_LENGTHS = sizeof lengths / sizeof lengths[0], N_INTEGERS = sizeof types / sizeof types[0] };
+    for (int i = 0; i < N_LENGTHS; i++) {
+        for (int k = 0; k < N_INTEGERS; k++) {
+            bool is_block = types[k] != GGUF_TYPE_Q4_0 && types[k] != GGUF_TYPE_Q8_0;
+            if (lengths[i] % (is_block ? 256 : 32) != 0 || (k != i % N_INTEGERS && !test_everything()))
+                continue;
+            check_project(types[k], lengths[i], i % 3 == 0 ? 300 : 5, 1 + (i + k) % 4 / 2);
+        }
+    }
 }
 
 static void every_type_embeds_rows(void **state)
@@ -483,6 +503,30 @@ static void the_default_limits_suffice(void **state)
     closeness = usual_closeness;
 }
 
+// One row of all models' widths and an odd one, settled, normed and multiplied at once.
+static void streams_of_every_width_go_through_gated_units(void **state)
+{
+    (void)state;
+    static const int32_t widths[] = {320, 1536, 2560, 2816, 3840, 5376};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        struct stream_case c = {1, widths[i], true, true, true, true};
+        struct twin_stream s;
+        make_stream(&c, &s);
+        enum gguf_type type = widths[i] % 256 != 0 ? GGUF_TYPE_Q8_0 : i % 2 == 0 ? GGUF_TYPE_Q6_K : GGUF_TYPE_Q4_K;
+        struct twin_weight gate = make_weight(gpu, type, widths[i], 70, 1), up = make_weight(gpu, type, widths[i], 70, 1);
+        struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
+        struct linear up_gpu = {.weight = up.gpu}, up_ref = {.weight = up.ref};
+        struct twin out = make_twin(gpu, ref, 1, 70, 0);
+        gpu->norm_gated(gpu, &s.gpu, &s.norm.gpu, &gate_gpu, &up_gpu, ACTIVATION_GELU_TANH, out.gpu);
+        ref->norm_gated(ref, &s.ref, &s.norm.ref, &gate_ref, &up_ref, ACTIVATION_GELU_TANH, out.ref);
+        assert_close(gpu, ref, &out, "%s, a row of %d", gguf_type_name(type), widths[i]);
+        free_twin(gpu, ref, &out);
+        free_weight(gpu, &gate);
+        free_weight(gpu, &up);
+        free_stream(&s);
+    }
+}
+
 static void what_is_no_number_stays_none(void **state)
 {
     (void)state;
@@ -557,8 +601,10 @@ int main(void)
     const struct CMUnitTest with_integers[] = {
         cmocka_unit_test(every_type_multiplies_one_row),
         cmocka_unit_test(long_rows_multiply),
+        cmocka_unit_test(rows_of_every_length_multiply),
         cmocka_unit_test(streams_project_into_parts_of_different_types),
         cmocka_unit_test(streams_go_through_gated_units),
+        cmocka_unit_test(streams_of_every_width_go_through_gated_units),
         cmocka_unit_test(streams_take_their_per_layer_gates),
         cmocka_unit_test(a_long_product_becomes_the_term_of_the_stream),
         cmocka_unit_test(what_is_no_number_stays_none),

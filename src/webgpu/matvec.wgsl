@@ -254,23 +254,33 @@ fn input_vector(at: u32, v: u32) -> vec4<f32> {
 #end
 }
 
+// Vector v of the columns that a workgroup takes; those of the next one are 0 here.
+fn own_vector(row: u32, split: u32, v: u32) -> vec4<f32> {
+#if SPLIT
+    if (v >= ${SPLIT_UNITS}u * ${UNIT_VECTORS}u) {
+        return vec4<f32>(0.0);
+    }
+#end
+    return input_vector(row, first_unit(split) * ${UNIT_VECTORS}u + v);
+}
+
 // A chunk of the input into xs.
 fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 #if MANY_CHUNKS
     workgroupBarrier();
 #end
     let row = select(batch_row * ${N_IN_OF}, 0u, ${SPLIT} == 1);
-    let origin = (first_unit(batch_row) + chunk * ${CHUNK}u) * ${UNIT_VECTORS}u;
+    let origin = chunk * ${CHUNK}u * ${UNIT_VECTORS}u;
 #if INTEGER
     for (var first = 0u; first < ${STAGED}u / 4u; first += ${WG}u) {
         let run = first + t;
         let v = origin + 4u * run;
-        make_run(run, run < ${STAGED}u / 4u, input_vector(row, v), input_vector(row, v + 1u), input_vector(row, v + 2u),
-            input_vector(row, v + 3u));
+        make_run(run, run < ${STAGED}u / 4u, own_vector(row, batch_row, v), own_vector(row, batch_row, v + 1u),
+            own_vector(row, batch_row, v + 2u), own_vector(row, batch_row, v + 3u));
     }
 #else
     for (var v = t; v < ${STAGED}u; v += ${WG}u) {
-        xs[slot(v)] = input_vector(row, origin + v);
+        xs[slot(v)] = own_vector(row, batch_row, origin + v);
     }
 #end
     workgroupBarrier();
