@@ -2,8 +2,9 @@
 //
 // A workgroup of WG invocations makes WG / LANES * R rows of one part (the parts are weights whose results stand side by side): LANES
 // neighbours share R rows, each takes every LANES-th unit of 32 weights. The input is staged in workgroup memory, CHUNK units at a
-// time, with one vector of padding after every 16 so that neighbours hit different banks. INTEGER: then as integers. PRELOAD: an
-// invocation asks for all of its weights before anything else, so that waiting for them and making the input overlap.
+// time, with one vector of padding after every 16 so that neighbours hit different banks; INTEGER: as integers (integers.wgsl), and units
+// are pairs. PRELOAD: an invocation asks for all of its weights before anything else, so that waiting for them and making the input
+// overlap.
 //
 // A workgroup goes on with the tile of rows that is groups_x further, so that it makes its input for several tiles.
 //
