@@ -503,28 +503,77 @@ static void the_default_limits_suffice(void **state)
     closeness = usual_closeness;
 }
 
+static void check_gated(enum gguf_type type, int32_t d, int32_t n_ff)
+{
+    struct stream_case c = {1, d, true, true, true, true};
+    struct twin_stream s;
+    make_stream(&c, &s);
+    struct twin_weight gate = make_weight(gpu, type, d, n_ff, 1), up = make_weight(gpu, type, d, n_ff, 1);
+    struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
+    struct linear up_gpu = {.weight = up.gpu}, up_ref = {.weight = up.ref};
+    struct twin out = make_twin(gpu, ref, 1, n_ff, 0);
+    gpu->norm_gated(gpu, &s.gpu, &s.norm.gpu, &gate_gpu, &up_gpu, ACTIVATION_GELU_TANH, out.gpu);
+    ref->norm_gated(ref, &s.ref, &s.norm.ref, &gate_ref, &up_ref, ACTIVATION_GELU_TANH, out.ref);
+    assert_close(gpu, ref, &out, "%s, %d to %d", gguf_type_name(type), d, n_ff);
+    free_twin(gpu, ref, &out);
+    free_weight(gpu, &gate);
+    free_weight(gpu, &up);
+    free_stream(&s);
+}
+
 // One row of all models' widths and an odd one, settled, normed and multiplied at once.
 static void streams_of_every_width_go_through_gated_units(void **state)
 {
     (void)state;
     static const int32_t widths[] = {320, 1536, 2560, 2816, 3840, 5376};
-    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
-        struct stream_case c = {1, widths[i], true, true, true, true};
-        struct twin_stream s;
-        make_stream(&c, &s);
-        enum gguf_type type = widths[i] % 256 != 0 ? GGUF_TYPE_Q8_0 : i % 2 == 0 ? GGUF_TYPE_Q6_K : GGUF_TYPE_Q4_K;
-        struct twin_weight gate = make_weight(gpu, type, widths[i], 70, 1), up = make_weight(gpu, type, widths[i], 70, 1);
-        struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
-        struct linear up_gpu = {.weight = up.gpu}, up_ref = {.weight = up.ref};
-        struct twin out = make_twin(gpu, ref, 1, 70, 0);
-        gpu->norm_gated(gpu, &s.gpu, &s.norm.gpu, &gate_gpu, &up_gpu, ACTIVATION_GELU_TANH, out.gpu);
-        ref->norm_gated(ref, &s.ref, &s.norm.ref, &gate_ref, &up_ref, ACTIVATION_GELU_TANH, out.ref);
-        assert_close(gpu, ref, &out, "%s, a row of %d", gguf_type_name(type), widths[i]);
-        free_twin(gpu, ref, &out);
-        free_weight(gpu, &gate);
-        free_weight(gpu, &up);
-        free_stream(&s);
-    }
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+        check_gated(widths[i] % 256 != 0 ? GGUF_TYPE_Q8_0 : i % 2 == 0 ? GGUF_TYPE_Q6_K : GGUF_TYPE_Q4_K, widths[i], 70);
+}
+
+// As wide as real models are, so that a workgroup makes several tiles of rows in turn.
+static void wide_gated_units_come_out_whole(void **state)
+{
+    (void)state;
+    check_gated(GGUF_TYPE_Q4_K, 1536, 6144);
+    check_gated(GGUF_TYPE_F16, 256, 12288);
+}
+
+static void check_per_layer_inputs(enum gguf_type type, int32_t d)
+{
+    struct twin_weight w = make_weight(gpu, type, d, 3 * 256, 1), norm = make_vector(gpu, 256);
+    struct twin x = make_twin(gpu, ref, 1, d, 1), rows = make_twin(gpu, ref, 1, 3 * 256, 1),
+                out = make_twin(gpu, ref, 1, 3 * 256, 0);
+    struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
+    gpu->per_layer_inputs(gpu, x.gpu, rows.gpu, &on_gpu, &norm.gpu, 1e-6f, 3, out.gpu);
+    ref->per_layer_inputs(ref, x.ref, rows.ref, &on_ref, &norm.ref, 1e-6f, 3, out.ref);
+    assert_close(gpu, ref, &out, "%s, a row of %d", gguf_type_name(type), d);
+    free_twin(gpu, ref, &x);
+    free_twin(gpu, ref, &rows);
+    free_twin(gpu, ref, &out);
+    free_weight(gpu, &w);
+    free_weight(gpu, &norm);
+}
+
+// Whoever looks at a long product at once must find it whole, not in sums.
+static void long_products_are_whole_where_they_are_read(void **state)
+{
+    (void)state;
+    check_per_layer_inputs(GGUF_TYPE_Q8_0, 2560);
+    check_per_layer_inputs(GGUF_TYPE_F16, 4096);
+    struct twin_weight w = make_weight(gpu, GGUF_TYPE_Q8_0, 2560, 300, 1);
+    struct twin x = make_twin(gpu, ref, 1, 2560, 1), y = make_twin(gpu, ref, 1, 300, 0);
+    struct linear on_gpu = {.weight = w.gpu}, on_ref = {.weight = w.ref};
+    int32_t suppressed[2] = {5, 77};
+    gpu->head(gpu, x.gpu, &on_gpu, 0, suppressed, 2, y.gpu);
+    ref->head(ref, x.ref, &on_ref, 0, suppressed, 2, y.ref);
+    float got[300], wanted[300];
+    read_tensor(gpu, y.gpu, got);
+    read_tensor(ref, y.ref, wanted);
+    for (int i = 0; i < 300; i++)
+        assert_true(i == 5 || i == 77 ? got[i] == -3.0e38f : fabsf(got[i] - wanted[i]) <= 1e-3f * fabsf(wanted[i]) + 1e-2f);
+    free_twin(gpu, ref, &x);
+    free_twin(gpu, ref, &y);
+    free_weight(gpu, &w);
 }
 
 static void what_is_no_number_stays_none(void **state)
@@ -605,6 +654,8 @@ int main(void)
         cmocka_unit_test(streams_project_into_parts_of_different_types),
         cmocka_unit_test(streams_go_through_gated_units),
         cmocka_unit_test(streams_of_every_width_go_through_gated_units),
+        cmocka_unit_test(wide_gated_units_come_out_whole),
+        cmocka_unit_test(long_products_are_whole_where_they_are_read),
         cmocka_unit_test(streams_take_their_per_layer_gates),
         cmocka_unit_test(a_long_product_becomes_the_term_of_the_stream),
         cmocka_unit_test(what_is_no_number_stays_none),

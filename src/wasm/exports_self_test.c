@@ -38,6 +38,8 @@ EXPORT(wasm_self_test_poll) int wasm_self_test_poll(void);
 int wasm_self_test_poll(void)
 {
 #ifdef CARAT_HAVE_WEBGPU
+    if (tested == NULL)
+        return end_test(0);
     switch (webgpu_self_test_poll(tested, &error)) {
     case OPS_PENDING:
         return -1;

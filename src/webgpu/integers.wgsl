@@ -5,7 +5,7 @@
 // lanes with neighbouring stretches or with different runs hit different banks.
 const STRIDE = ${STRIDE}u;
 var<workgroup> x_bytes: array<vec4<u32>, 8u * STRIDE>;
-var<workgroup> x_sums: array<vec4<i32>, STRIDE>; // of the four runs
+var<workgroup> x_sums: array<i32, 4u * STRIDE>; // of runs, each stored by another invocation
 var<workgroup> x_scales: array<f32, STRIDE>;
 #if !SHUFFLES_RUNS
 var<workgroup> run_marks: array<vec2<f32>, 4u * STRIDE>;
@@ -57,7 +57,7 @@ fn make_run(run: u32, inside: bool, v0: vec4<f32>, v1: vec4<f32>, v2: vec4<f32>,
         let k = run & 3u;
         x_bytes[k * STRIDE + s] = high;
         x_bytes[(k + 4u) * STRIDE + s] = low;
-        x_sums[s][k] = i32(dot(sum, vec4<f32>(1.0)));
+        x_sums[run] = i32(dot(sum, vec4<f32>(1.0)));
         if (k == 0u) {
             // What is no number stays none.
             x_scales[s] = select(total * 3.0e38, largest / 32512.0, abs(total) < 3.0e38);
@@ -72,6 +72,11 @@ fn bytes_dot(w: vec4<u32>, x: vec4<u32>) -> i32 {
 // The products of 16 weights with a run: with its high bytes, with its low ones.
 fn run_dot(w: vec4<u32>, at: u32) -> vec2<i32> {
     return vec2<i32>(bytes_dot(w, x_bytes[at]), bytes_dot(w, x_bytes[4u * STRIDE + at]));
+}
+
+// The sums of a stretch's four runs.
+fn sums_of(s: u32) -> vec4<i32> {
+    return vec4<i32>(x_sums[4u * s], x_sums[4u * s + 1u], x_sums[4u * s + 2u], x_sums[4u * s + 3u]);
 }
 
 fn joined(v: vec2<i32>) -> f32 {

@@ -10,10 +10,11 @@ enum {
     MOST_GROUPS = 256,   // workgroups of one product: enough for the largest devices, few enough to make their inputs only once
     // Integers, in pairs of units.
     MOST_PRELOADED_PAIRS = 6,
-    STAGED_PAIRS = 64,   // staged at a time
-    MOST_LANES = 32,     // that share a row
-    MOST_SPLITS = 8,     // of the columns
-    ENOUGH_GROUPS = 120, // workgroups
+    STAGED_PAIRS = 64,    // staged at a time
+    MOST_UNITS = 1 << 16, // what the kernels' key holds
+    MOST_LANES = 32,      // that share a row
+    MOST_SPLITS = 8,      // of the columns
+    ENOUGH_GROUPS = 120,  // workgroups
 };
 
 struct matvec_params {
@@ -42,9 +43,9 @@ struct matvec {
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
     uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
-    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 180 + 512 * 4; // marks of runs among them; sums and reductions
+    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 180 + 1024 * 4; // marks of runs among them; sums and reductions
     bool takes = !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 &&
-                 !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
+                 m->n_units < MOST_UNITS && !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
         takes = takes && m->layouts[k]->type->integers;
     return takes;
@@ -153,10 +154,10 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     n += (size_t)snprintf(text + n, size - n,
         "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
         "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
-        m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE),
-        !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD),
-        !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK),
-        !!(f & VEC_COMBINE));
+        m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1 && !gated, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM),
+        !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated,
+        !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU),
+        !!(f & VEC_QUICK), !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
         "QUADS=%u "
@@ -230,8 +231,8 @@ void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct
     struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_in = (uint32_t)in.n_cols, .n_units = layout->n_units};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
               (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
-    bool sums = m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 && how->out_first == 0 &&
-                device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
+    bool sums = how->flags & PRODUCT_MAY_WAIT && m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 &&
+                how->out_first == 0 && device_of(linear)->n_parts == 1 && out.n_cols == (int32_t)part->n_rows;
     choose_shape(gpu, &m, part->n_rows, sums);
     struct gpu_pipeline *kernel = matvec_kernel(gpu, &m);
     if (kernel == NULL)

@@ -337,9 +337,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (part == ${k}u) {
         var first = (tile * GROUPS + t / LANES) * ${R}u;
 #if PRELOAD
-        // What lies behind the last row, or 0, is multiplied in vain.
 #for r ${R}
-        var row${r} = first + ${r}u;
+        var row${r} = min(first + ${r}u, n_rows - 1u);
 #end
 #for c ${CHUNKS}
 #for s ${STEPS}
@@ -387,7 +386,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (tile + p.groups_x < p.n_tiles) {
             let next = ((tile + p.groups_x) * GROUPS + t / LANES) * ${R}u;
 #for r ${R}
-            row${r} = next + ${r}u;
+            row${r} = min(next + ${r}u, n_rows - 1u);
 #end
 #for c ${CHUNKS}
 #for s ${STEPS}

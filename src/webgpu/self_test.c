@@ -1,6 +1,6 @@
 // self_test.c: does this device compute what it says? Some adapters advertise features and give rubbish.
 //
-// A product with a small F16 matrix whose first scale is a denormal half, one with Q8_0, which multiplies integers, argmax, and
+// A product with a small F16 matrix whose first scale is a denormal half, one with Q4_0, which multiplies integers, argmax, and
 // the values that they must have. Where halves or integers come out wrong, kernels that do without them are tried.
 
 #include <math.h>
@@ -25,7 +25,7 @@ bool webgpu_confuses_integers(void)
     return device_confuses_integers;
 }
 
-enum { HALVES, BYTES, N_PRODUCTS, BEST = N_PRODUCTS, N_TICKETS };
+enum { HALVES, NIBBLES, N_PRODUCTS, BEST = N_PRODUCTS, N_TICKETS };
 
 struct self_test {
     struct weight weights[N_PRODUCTS];
@@ -62,14 +62,19 @@ static void fill_halves(uint16_t *rows)
             rows[r * TEST_N + c] = entry(r, c) != 0 && r == 5 ? 1 : f16_from_f32(entry(r, c));
 }
 
-// Blocks of Q8_0: a scale of 1/8 (f16) and 32 signed bytes.
-static void fill_bytes(uint8_t *rows)
+// Blocks of Q4_0: a scale of 1 (f16) and 16 bytes, the low nibbles of elements 0 to 15, then the high ones of 16 to 31, each 8
+// too large.
+static void fill_nibbles(uint8_t *rows)
 {
     for (int i = 0; i < TEST_ROWS * TEST_N; i++) {
-        uint8_t *block = rows + i / 32 * 34;
-        uint16_t scale = f16_from_f32(0.125f);
+        uint8_t *block = rows + i / 32 * 18;
+        uint16_t scale = f16_from_f32(1);
+        uint8_t nibble = (uint8_t)(8 + entry(i / TEST_N, i % TEST_N));
         memcpy(block, &scale, 2);
-        block[2 + i % 32] = (uint8_t)(8 * entry(i / TEST_N, i % TEST_N));
+        if (i % 32 < 16)
+            block[2 + i % 16] = nibble;
+        else
+            block[2 + i % 16] |= (uint8_t)(nibble << 4);
     }
 }
 
@@ -129,9 +134,9 @@ bool webgpu_self_test_start(struct ops *ops, struct carat_error *err)
     for (int i = 0; i < N_TICKETS; i++)
         test->tickets[i] = -1;
     uint16_t halves[TEST_ROWS * TEST_N];
-    uint8_t bytes[TEST_ROWS * TEST_N / 32 * 34];
+    uint8_t nibbles[TEST_ROWS * TEST_N / 32 * 18];
     fill_halves(halves);
-    fill_bytes(bytes);
+    fill_nibbles(nibbles);
     float x[TEST_N];
     for (int c = 0; c < TEST_N; c++)
         x[c] = input(c);
@@ -141,7 +146,7 @@ bool webgpu_self_test_start(struct ops *ops, struct carat_error *err)
     for (int i = 0; i < N_PRODUCTS && made; i++)
         made = (test->y[i] = ops->buffer_new(ops, sizeof test->results[i], err)) != NULL;
     made = made && place(ops, &test->weights[HALVES], GGUF_TYPE_F16, halves, TEST_N * 2, err) &&
-           place(ops, &test->weights[BYTES], GGUF_TYPE_Q8_0, bytes, TEST_N / 32 * 34, err);
+           place(ops, &test->weights[NIBBLES], GGUF_TYPE_Q4_0, nibbles, TEST_N / 32 * 18, err);
     if (made)
         ops->write(ops, test->x, 0, x, sizeof x);
     if (made && run(gpu, err))
@@ -153,7 +158,7 @@ bool webgpu_self_test_start(struct ops *ops, struct carat_error *err)
 // Does a row of a product have the value that it must have? Inputs may have been rounded to 16 bits with a scale for all.
 static bool is_right(const struct self_test *test, int product, int r)
 {
-    float tolerance = product == BYTES ? 0.01f : r == 5 ? 0.0f : 1e-4f;
+    float tolerance = product == NIBBLES ? 0.01f : r == 5 ? 0.0f : 1e-4f;
     return fabsf(test->results[product][r] - expected(product, r)) <= tolerance;
 }
 
@@ -164,7 +169,7 @@ static void judge(const struct self_test *test, bool *halves, bool *integers, bo
     *halves = *integers = *others = false;
     for (int r = 0; r < TEST_ROWS; r++) {
         *(r == 5 ? halves : others) |= !is_right(test, HALVES, r);
-        *integers |= !is_right(test, BYTES, r);
+        *integers |= !is_right(test, NIBBLES, r);
         best = expected(HALVES, r) > expected(HALVES, best) ? r : best;
     }
     *others |= test->best != best;

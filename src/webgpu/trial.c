@@ -1,8 +1,8 @@
 // trial.c: which of two kinds of products is faster on this device? A product of one row with Q4_K, in integers and in f32.
 //
 // Integers win where the device has an instruction for them; where its driver makes one of several others, they can lose. A kind
-// runs once, to be compiled, then 2, 16 and 128 times until that takes long enough for the clock. What was found out holds for
-// backends that are made later.
+// runs once, to be compiled, then 2, 16 and 128 times until that takes long enough for the clock; the kinds take two turns, and
+// the better one of each counts. What was found out holds for backends that are made later.
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +12,19 @@
 
 enum { TRIAL_IN = 2048, TRIAL_OUT = 2048, MOST_RUNS = 128 };
 static const double LONG_ENOUGH_MS = 8;
-// The others must be that much faster: results then do not hang on how busy the machine was.
-static const double CLEARLY = 1.25;
+// Floats must be that much faster, so that the choice seldom hangs on how busy the machine was.
+static const double CLEARLY = 1.5;
 
-enum { INTEGERS, FLOATS, N_KINDS };
+enum { INTEGERS, FLOATS, N_KINDS, N_TURNS = 2 * N_KINDS };
 
 struct trial {
     struct weight weight;
     struct buffer *x, *y;
     float result;
-    int kind;
+    int turn; // of the kind turn % N_KINDS
     uint32_t n_runs;
     int32_t ticket;
-    double begun, ms[N_KINDS]; // of one run
+    double begun, ms[N_KINDS]; // of one run, the best
 };
 
 static enum { UNKNOWN, SLOWER, FASTER } integers_are;
@@ -52,7 +52,7 @@ static bool run(struct webgpu *gpu, uint32_t n_runs, struct carat_error *err)
     struct trial *trial = gpu->trial;
     struct tensor x = {.buffer = trial->x, .n_rows = 1, .n_cols = TRIAL_IN},
                   y = {.buffer = trial->y, .n_rows = 1, .n_cols = TRIAL_OUT};
-    gpu->multiplies_floats = trial->kind == FLOATS;
+    gpu->multiplies_floats = trial->turn % N_KINDS == FLOATS;
     trial->n_runs = n_runs;
     trial->begun = clock_ms();
     for (uint32_t i = 0; i < n_runs; i++)
@@ -110,10 +110,12 @@ enum ops_state webgpu_trial_poll(struct webgpu *gpu, struct carat_error *err)
         bool was_compiled = trial->n_runs > 1, ends = was_compiled && (ms >= LONG_ENOUGH_MS || trial->n_runs >= MOST_RUNS);
         uint32_t next = was_compiled ? trial->n_runs * 8 : 2;
         if (ends) {
-            trial->ms[trial->kind++] = ms / trial->n_runs;
-            next = 1;
+            double *best = &trial->ms[trial->turn % N_KINDS], each = ms / trial->n_runs;
+            *best = trial->turn < N_KINDS || each < *best ? each : *best;
+            trial->turn++;
+            next = trial->turn < N_KINDS ? 1 : 2; // compiled already
         }
-        if (trial->kind < N_KINDS)
+        if (trial->turn < N_TURNS)
             return run(gpu, next, err) ? OPS_PENDING : OPS_FAILED;
         integers_are = trial->ms[FLOATS] * CLEARLY < trial->ms[INTEGERS] ? SLOWER : FASTER;
         gpu->multiplies_floats = integers_are == SLOWER;

@@ -77,7 +77,7 @@ fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
     let a = run_dot(low_nibbles(r.a), inside) + run_dot(low_nibbles(r.b), STRIDE + inside);
     let b = run_dot(high_nibbles(r.a), 2u * STRIDE + inside) + run_dot(high_nibbles(r.b), 3u * STRIDE + inside);
     let s = steps${K}(r.head, v);
-    let sums = x_sums[inside];
+    let sums = sums_of(inside);
     let least = s.z * (sums.x + sums.y) + s.w * (sums.z + sums.w);
     let d = halves(r.head.x);
     return x_scales[inside] * (d.x * joined(s.x * a + s.y * b) - d.y * f32(least));

@@ -56,12 +56,12 @@ export class Engine {
             throwIfAborted(signal);
             let wasm = await Wasm.load({ ...options, gpu });
             try {
-                if (gpu) await testDevice(wasm, gpu, options.autotune ?? true);
+                if (gpu) await testDevice(wasm, gpu, (options.autotune ?? true) && !options.exact, signal);
             } catch (error) {
-                if (options.backend === 'webgpu') throw error;
+                wasm.close();
+                if (options.backend === 'webgpu' || signal?.aborted) throw error;
                 gpu?.destroy(); // 'auto'
                 gpu = undefined;
-                wasm.close();
                 wasm = await Wasm.load({ ...options, gpu });
             }
             throwIfAborted(signal);
@@ -450,20 +450,21 @@ export async function selfTest(options: Pick<EngineOptions, 'assets' | 'gpu'>): 
     const gpu = new GpuBridge(device);
     const begun = performance.now();
     try {
-        await testDevice(await Wasm.load({ ...options, gpu, variant: 'simd' }), gpu, true);
+        await testDevice(await Wasm.load({ ...options, gpu, variant: 'simd' }), gpu, true, undefined);
         return { device: device.name, ms: performance.now() - begun };
     } finally {
         gpu.destroy();
     }
 }
 
-async function testDevice(wasm: Wasm, gpu: GpuBridge, autotune: boolean): Promise<void> {
+async function testDevice(wasm: Wasm, gpu: GpuBridge, autotune: boolean, signal: AbortSignal | undefined): Promise<void> {
     if (wasm.exports.wasm_self_test_begin(Number(autotune)) === 0) throw wasm.error();
     for (;;) {
         const state = wasm.exports.wasm_self_test_poll();
         if (state === 1) return;
         if (state === 0) throw wasm.error();
         await gpu.news();
+        throwIfAborted(signal);
     }
 }
 
