@@ -265,7 +265,7 @@ fn own_vector(row: u32, split: u32, v: u32) -> vec4<f32> {
     return input_vector(row, first_unit(split) * ${UNIT_VECTORS}u + v);
 }
 
-// A chunk of the input into xs.
+// A chunk of the input is staged.
 fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 #if MANY_CHUNKS
     workgroupBarrier();

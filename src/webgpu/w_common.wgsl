@@ -3,7 +3,8 @@
 // A snippet reads slot K from the array W: fetch(row, u) loads unit u of the row whose first 16-byte word has the index `row`, decode() gives its 32
 // weights as 8 vectors; vector j belongs to the elements 4 xi(u, j) .. 4 xi(u, j) + 3 of the row. dot() is their product with x, the
 // same elements of the other factor, where s holds the sums of the vectors 0 and 1, 2 and 3, 4 and 5, 6 and 7 of x. P.yzw
-// say where a row's second, third and fourth plane start, in words (layout.c).
+// say where a row's second, third and fourth plane start, in words (layout.c). Types that multiply integers (integers.wgsl) also have
+// fetch_pair() and pair_dot(), for two units at a time.
 
 fn halves(w: u32) -> vec2<f32> {
 #if EXACT_HALF

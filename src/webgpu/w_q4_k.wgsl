@@ -5,22 +5,7 @@ struct Raw${K} {
     head: vec4<u32>,
 }
 
-fn xi${K}(u: u32, j: u32) -> u32 {
-    return (u >> 1u) * 16u + (j >> 2u) * 8u + (u & 1u) * 4u + (j & 3u);
-}
-
-// The scales (xy) and minima (zw) of the two sub-blocks of 64 elements, group g of a block with this header.
-fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
-    let s = (g & 1u) * 16u;
-    let second = g >= 2u;
-    let a = head.y >> s;
-    let b = head.z >> s;
-    let c = head.w >> s;
-    let sc = select(a & 0x3f3fu, (c & 0x0f0fu) | ((a >> 2u) & 0x3030u), second);
-    let mn = select(b & 0x3f3fu, ((c >> 4u) & 0x0f0fu) | ((b >> 2u) & 0x3030u), second);
-    let d = halves(head.x);
-    return vec4<f32>(d.x * f32(sc & 255u), d.x * f32(sc >> 8u), d.y * f32(mn & 255u), d.y * f32(mn >> 8u));
-}
+#use w_k_scales K=${K}
 
 fn fetch${K}(row: u32, u: u32) -> Raw${K} {
     var r: Raw${K};
@@ -60,26 +45,10 @@ fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
     return Pair${K}(${W}[q], ${W}[q + 1u], ${W}[at]);
 }
 
-// The integer scales (xy) and minima (zw) of the two sub-blocks of pair v.
-fn steps${K}(head: vec4<u32>, v: u32) -> vec4<i32> {
-    let s = (v & 1u) * 16u;
-    let second = (v & 2u) != 0u;
-    let a = head.y >> s;
-    let b = head.z >> s;
-    let c = head.w >> s;
-    let sc = select(a & 0x3f3fu, (c & 0x0f0fu) | ((a >> 2u) & 0x3030u), second);
-    let mn = select(b & 0x3f3fu, ((c >> 4u) & 0x0f0fu) | ((b >> 2u) & 0x3030u), second);
-    return vec4<i32>(vec4<u32>(sc & 255u, sc >> 8u, mn & 255u, mn >> 8u));
-}
-
 // The product with stretch `inside` of the staged integers (integers.wgsl).
 fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
     let a = run_dot(low_nibbles(r.a), inside) + run_dot(low_nibbles(r.b), STRIDE + inside);
     let b = run_dot(high_nibbles(r.a), 2u * STRIDE + inside) + run_dot(high_nibbles(r.b), 3u * STRIDE + inside);
-    let s = steps${K}(r.head, v);
-    let sums = sums_of(inside);
-    let least = s.z * (sums.x + sums.y) + s.w * (sums.z + sums.w);
-    let d = halves(r.head.x);
-    return x_scales[inside] * (d.x * joined(s.x * a + s.y * b) - d.y * f32(least));
+    return scaled_pair${K}(r.head, v, a, b, inside);
 }
 #end
