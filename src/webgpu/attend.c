@@ -122,25 +122,29 @@ static void leave_pieces(struct webgpu *gpu, const struct attention *a, uint32_t
 static bool takes_one(const struct attention *a, struct tensor qkv)
 {
     int32_t d = a->head_dim;
-    return qkv.n_rows == 1 && a->n_heads > 0 && !a->kv->is_f32 && (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) &&
-           (a->last_key.buffer == NULL || !a->writes_kv);
+    return qkv.n_rows == 1 && a->n_heads > 0 && a->n_heads < 4096 && a->n_kv_heads < 4096 && !a->kv->is_f32 &&
+           (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) && (a->last_key.buffer == NULL || !a->writes_kv);
 }
 
 static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, bool in_pieces)
 {
-    uint64_t key = head_key(KERNEL_ATTEND_ONE, a, in_pieces | (uint32_t)a->writes_kv << 1);
+    uint32_t flags = in_pieces | (uint32_t)a->writes_kv << 1 | (uint32_t)a->v_is_k << 2;
+    uint64_t key = head_key(KERNEL_ATTEND_ONE, a, flags) | (uint64_t)a->n_heads << 40 | (uint64_t)a->n_kv_heads << 52;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    char definitions[128];
-    snprintf(definitions, sizeof definitions, "HD=%d QUAD_STEPS=%d UNROLL=%d PIECES=%d STORES=%d", a->head_dim, a->head_dim / 32,
-        a->head_dim == 32 ? 4 : 8, in_pieces, a->writes_kv);
+    int32_t tile = a->head_dim <= 256 ? 64 : 32, shuffles = tile == 64 ? 2 : 3; // a key has 2^shuffles lanes
+    char definitions[192];
+    snprintf(definitions, sizeof definitions,
+        "HD=%d TILE=%d STEPS=%d N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d TRIPLES=%d LANE_SHUFFLES=%d", a->head_dim,
+        tile, a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads, a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces,
+        a->writes_kv, a->writes_kv, gpu->subgroup_size >= 1u << shuffles ? shuffles : 0);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 
 static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
 {
-    uint32_t position = (uint32_t)a->first_position, n_heads = (uint32_t)a->n_heads, n_kv = (uint32_t)a->n_kv_heads;
+    uint32_t position = (uint32_t)a->first_position, n_heads = (uint32_t)a->n_heads;
     uint32_t low = a->window > 0 && position >= (uint32_t)a->window ? position - (uint32_t)a->window + 1 : 0;
     uint32_t n_keys = position + 1 - low;
     uint32_t piece = ONE_PIECE;
@@ -153,10 +157,10 @@ static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct atten
     if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)
         return;
     struct {
-        uint32_t n_heads, n_kv_heads, v_first, q_norm_at, k_norm_at, position, low, capacity, piece, n_pieces;
+        uint32_t q_norm_at, k_norm_at, position, low, capacity, piece, n_pieces;
         float eps;
-    } p = {n_heads, n_kv, (n_heads + (a->v_is_k ? 0 : n_kv)) * (uint32_t)a->head_dim, webgpu_vector_at(a->q_norm),
-        webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, n_pieces, a->eps};
+    } p = {webgpu_vector_at(a->q_norm), webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, n_pieces,
+        a->eps};
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, 1, n_pieces);
     leave_pieces(gpu, a, n_pieces, out);
 }

@@ -1,214 +1,231 @@
 // attend_one: attention of a single position, from raw projections to pieces. One workgroup of 256 for one query head and one piece
 // of its keys; keys and values in 16 bits.
 //
+// All a workgroup needs from memory is asked for before any of it is used, since with one position the waits are what takes time.
 // Every workgroup norms and rotates its query. STORES: the new key and value come with the query; workgroups whose piece ends at the
-// new position make them for themselves, the first query head of each key head also stores them. Then tiles of 64 keys: four
-// invocations share a key's score; for the values each invocation owns a pair of elements of every VALUE_GROUPS-th key.
+// new position make them for themselves, the first query head of each key head also stores them. Then tiles of keys: LANES
+// invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
 struct Params {
-    n_heads: u32,
-    n_kv_heads: u32,
-    v_first: u32, // column of the first value head, or of the first key head when values are raw keys
     q_norm_at: u32,
     k_norm_at: u32,
     position: u32,
     low: u32, // first key that is seen
     capacity: u32,
-    piece: u32, // keys in a piece, a multiple of 64
+    piece: u32, // keys in a piece, a multiple of TILE
     n_pieces: u32,
     eps: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-#bind write qkv: array<vec2<f32>>
+#bind write qkv: array<f32>
 #bind write rope: array<f32>
-#bind read vectors: array<vec2<f32>>
+#bind read vectors: array<f32>
 #bind write keys: array<vec4<u32>>
-#bind write cached: array<u32>
-#bind write out: array<vec2<f32>>
+#bind write values: array<vec4<u32>>
+#bind write out: array<vec4<f32>>
 #if PIECES
 #bind write marks: array<vec2<f32>>
 #end
 #use reduce WG=256
 
 const HD = ${HD}u;
-const WORDS = HD / 2u; // pairs of elements, 16-bit words of the cache
-const QUADS = HD / 8u; // vectors of 4 words
-const VALUE_GROUPS = 256u / WORDS;
-var<workgroup> raw: array<f32, HD>;
-var<workgroup> q: array<vec2<f32>, WORDS>;
-var<workgroup> fresh: array<vec2<f32>, WORDS>; // the new key
-var<workgroup> scores: array<f32, 64>;
-var<workgroup> partial: array<f32, 256>;
-var<workgroup> shares: array<vec2<f32>, 256>;
+const PAIRS = HD / 2u;       // of elements that turn together, and of neighbours that make a word of the cache
+const QUADS = HD / 8u;       // vectors of 4 words in a head
+const TILE = ${TILE}u;       // keys
+const LANES = 256u / TILE;   // of a key
+const GROUPS = 256u / QUADS; // of invocations, for the values
+const N_KV_HEADS = ${N_KV_HEADS}u;
+const PER_KV = ${N_HEADS}u / N_KV_HEADS;
+var<workgroup> q: array<vec4<f32>, PAIRS / 2u>;
+#if STORES
+var<workgroup> new_key: array<vec4<f32>, PAIRS / 2u>;
+var<workgroup> new_value: array<vec4<f32>, PAIRS / 2u>;
+#end
+var<workgroup> scores: array<vec4<f32>, TILE / 4u>;
+#if !LANE_SHUFFLES
+var<workgroup> lane_scores: array<f32, 256>;
+#end
+var<workgroup> totals: array<f32, GROUPS>;
+var<workgroup> sums: array<vec4<f32>, 512>;
 
-fn rotated(i: u32) -> f32 {
-    let half = HD / 2u;
-    if (i < half) {
-        return raw[i] * rope[i] - raw[i + half] * rope[half + i];
-    }
-    return raw[i] * rope[i - half] + raw[i - half] * rope[i];
+// A tile's keys and values, as they come from the cache.
+#for i ${STEPS}
+var<private> key${i}: vec4<u32>;
+var<private> value${i}: vec4<u32>;
+#end
+
+// Where the key i positions after the one in slot `base` lies, in vectors.
+fn place(base: u32, i: u32, kv_head: u32) -> u32 {
+    let slot = base + i;
+    return ((slot - select(0u, p.capacity, slot >= p.capacity)) * N_KV_HEADS + kv_head) * QUADS;
 }
 
-// The normed and rotated pair t of a head; all invocations must call.
-fn prepared(first: u32, norm_at: u32, t: u32) -> vec2<f32> {
-    var pair = vec2<f32>(0.0);
-    if (t < WORDS) {
-        pair = qkv[first + t];
-    }
-    let factor = 1.0 / sqrt(group_sum(dot(pair, pair), t) / f32(HD) + p.eps);
-    if (t < WORDS) {
-        pair *= factor * vectors[norm_at / 2u + t];
-        raw[2u * t] = pair.x;
-        raw[2u * t + 1u] = pair.y;
-    }
-    workgroupBarrier();
-    var result = vec2<f32>(0.0);
-    if (t < WORDS) {
-        result = vec2<f32>(rotated(2u * t), rotated(2u * t + 1u));
-    }
-    return result;
+// Keys behind `limit` repeat the last one: they will count nothing.
+fn ask(tile: u32, limit: u32, kv_head: u32, t: u32) {
+    let base = tile % p.capacity;
+    let last = limit - tile - 1u;
+    let at = place(base, min(t / LANES, last), kv_head) + t % LANES;
+#for i ${STEPS}
+    key${i} = keys[at + ${i}u * LANES];
+#end
+#for i ${STEPS}
+    value${i} = values[place(base, min(t / QUADS + ${i}u * GROUPS, last), kv_head) + t % QUADS];
+#end
 }
 
-// Where the key i positions after the one in slot `base` lies, in heads.
-fn slot_of(base: u32, i: u32, kv_head: u32) -> u32 {
-    var slot = base + i;
-    while (slot >= p.capacity) {
-        slot -= p.capacity;
-    }
-    return slot * p.n_kv_heads + kv_head;
+// Elements 8 w .. 8 w + 7 of a new key or value as the cache will hold them.
+fn packed(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
+    return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let h = group.x;
-    let per_kv = p.n_heads / p.n_kv_heads;
-    let kv_head = h / per_kv;
+    let kv_head = h / PER_KV;
+    // Elements i and i + PAIRS turn together.
+    let i = t % PAIRS;
+    let q_at = h * HD + i;
+    var q_pair = vec2<f32>(qkv[q_at], qkv[q_at + PAIRS]);
+    let turn = vec2<f32>(rope[i], rope[i + PAIRS]);
+#if STORES
+    let k_at = (${N_HEADS}u + kv_head) * HD + i;
+    let v_at = (${V_FIRST}u + kv_head) * HD + i;
+    var k_pair = vec2<f32>(qkv[k_at], qkv[k_at + PAIRS]);
+    var v_pair = vec2<f32>(qkv[v_at], qkv[v_at + PAIRS]);
+    let k_norm = vec2<f32>(vectors[p.k_norm_at + i], vectors[p.k_norm_at + i + PAIRS]);
+#end
+    let q_norm = vec2<f32>(vectors[p.q_norm_at + i], vectors[p.q_norm_at + i + PAIRS]);
     let begin = p.low + group.z * p.piece;
     let limit = min(begin + p.piece, p.position + 1u);
-    let query = prepared(h * WORDS, p.q_norm_at, t);
-    if (t < WORDS) {
-        q[t] = query;
-    }
+    ask(begin, limit, kv_head, t);
+
+    let counts = select(0.0, 1.0, t < PAIRS);
 #if STORES
-    let has_new = limit == p.position + 1u;
-    let end = limit - select(0u, 1u, has_new); // keys from the cache
-    var new_value = vec2<f32>(0.0);
-    if (has_new) {
-        workgroupBarrier();
-        let key = prepared((p.n_heads + kv_head) * WORDS, p.k_norm_at, t);
-        var pair = vec2<f32>(0.0);
-        if (t < WORDS) {
-            pair = qkv[p.v_first / 2u + kv_head * WORDS + t];
-        }
-        new_value = pair / sqrt(group_sum(dot(pair, pair), t) / f32(HD) + p.eps);
-        if (t < WORDS) {
-            let packed_key = pack2x16float(key);
-            let packed_value = pack2x16float(new_value);
-            fresh[t] = unpack2x16float(packed_key); // as others will read it
-            new_value = unpack2x16float(packed_value);
-            if (h % per_kv == 0u) {
-                let at = ((p.position % p.capacity) * p.n_kv_heads + kv_head) * WORDS + t;
-                keys[at / 4u][at % 4u] = packed_key;
-                cached[at] = packed_value;
-            }
-        }
-    }
+    let squares = group_sums(counts * vec3<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair)), t);
+    let factors = 1.0 / sqrt(squares / f32(HD) + p.eps);
+    q_pair *= factors.x * q_norm;
+    k_pair *= factors.y * k_norm;
+    v_pair *= factors.z;
 #else
-    let end = limit;
+    q_pair *= 1.0 / sqrt(group_sum(counts * dot(q_pair, q_pair), t) / f32(HD) + p.eps) * q_norm;
 #end
+    if (t < PAIRS) {
+        let j = i + PAIRS;
+        q[i / 4u][i % 4u] = q_pair.x * turn.x - q_pair.y * turn.y;
+        q[j / 4u][j % 4u] = q_pair.y * turn.x + q_pair.x * turn.y;
+#if STORES
+        new_key[i / 4u][i % 4u] = k_pair.x * turn.x - k_pair.y * turn.y;
+        new_key[j / 4u][j % 4u] = k_pair.y * turn.x + k_pair.x * turn.y;
+        new_value[i / 4u][i % 4u] = v_pair.x;
+        new_value[j / 4u][j % 4u] = v_pair.y;
+#end
+    }
     workgroupBarrier();
+#if STORES
+    if (limit == p.position + 1u && h % PER_KV == 0u && t < QUADS) {
+        let at = ((p.position % p.capacity) * N_KV_HEADS + kv_head) * QUADS + t;
+        keys[at] = packed(new_key[2u * t], new_key[2u * t + 1u]);
+        values[at] = packed(new_value[2u * t], new_value[2u * t + 1u]);
+    }
+#end
+
     var largest = -3.0e38;
     var total = 0.0;
-    var sum = vec2<f32>(0.0);
-    for (var tile = begin; tile < end; tile += 64u) {
-        let key = tile + t / 4u;
-        let base = tile % p.capacity;
-        var score = 0.0;
-        if (key < end) {
-            let at = slot_of(base, t / 4u, kv_head) * QUADS;
-#for i ${QUAD_STEPS}
+    var sum0 = vec4<f32>(0.0);
+    var sum1 = vec4<f32>(0.0);
+    for (var tile = begin; tile < limit; tile += TILE) {
+        let key = tile + t / LANES;
+#if STORES
+        if (key == p.position) {
+#for i ${STEPS}
             {
-                let w = ${i}u * 4u + t % 4u;
-                let k = keys[at + w];
-                score += dot(q[4u * w], unpack2x16float(k.x)) + dot(q[4u * w + 1u], unpack2x16float(k.y))
-                    + dot(q[4u * w + 2u], unpack2x16float(k.z)) + dot(q[4u * w + 3u], unpack2x16float(k.w));
+                let w = 2u * (t % LANES + ${i}u * LANES);
+                key${i} = packed(new_key[w], new_key[w + 1u]);
             }
 #end
         }
-#if SUBGROUPS
-        score += subgroupShuffleXor(score, 1u);
-        score += subgroupShuffleXor(score, 2u);
-        if (t % 4u == 0u) {
-            scores[t / 4u] = select(-3.0e38, score, key < end);
+        let column = 2u * (t % QUADS);
+#for i ${STEPS}
+        if (tile + t / QUADS + ${i}u * GROUPS == p.position) {
+            value${i} = packed(new_value[column], new_value[column + 1u]);
+        }
+#end
+#end
+        var score = 0.0;
+#for i ${STEPS}
+        {
+            let w = 2u * (t % LANES + ${i}u * LANES);
+            score += dot(q[w], vec4<f32>(unpack2x16float(key${i}.x), unpack2x16float(key${i}.y)))
+                + dot(q[w + 1u], vec4<f32>(unpack2x16float(key${i}.z), unpack2x16float(key${i}.w)));
+        }
+#end
+        let own = t / LANES;
+#if LANE_SHUFFLES
+#for i ${LANE_SHUFFLES}
+        score += subgroupShuffleXor(score, 1u << ${i}u);
+#end
+        if (t % LANES == 0u) {
+            scores[own / 4u][own % 4u] = select(-3.0e38, score, key < limit);
         }
 #else
-        partial[t] = score;
+        lane_scores[t] = score;
         workgroupBarrier();
-        if (t < 64u) {
-            scores[t] = select(-3.0e38, partial[4u * t] + partial[4u * t + 1u] + partial[4u * t + 2u] + partial[4u * t + 3u],
-                tile + t < end);
+        if (t % LANES == 0u) {
+            var all = 0.0;
+            for (var lane = 0u; lane < LANES; lane++) {
+                all += lane_scores[t + lane];
+            }
+            scores[own / 4u][own % 4u] = select(-3.0e38, all, key < limit);
         }
 #end
         workgroupBarrier();
-        let mine = scores[t % 64u];
-        let top = max(largest, group_max(mine, t));
+        var tops = scores[0];
+        for (var s = 1u; s < TILE / 4u; s++) {
+            tops = max(tops, scores[s]);
+        }
+        let top = max(largest, max(max(tops.x, tops.y), max(tops.z, tops.w)));
         let fade = exp(largest - top);
         largest = top;
-        if (t < 64u) {
-            scores[t] = select(exp(mine - top), 0.0, mine <= -2.9e38);
-        }
-        workgroupBarrier();
-        sum *= fade;
         total *= fade;
-        // Several values are asked for before the first is used. Behind the last key the weights are 0.
-        let n = min(64u, end - tile);
-        for (var first = t / WORDS; first < n; first += ${UNROLL}u * VALUE_GROUPS) {
-#for j ${UNROLL}
-            let value${j} = cached[slot_of(base, min(first + ${j}u * VALUE_GROUPS, n - 1u), kv_head) * WORDS + t % WORDS];
-#end
-#for j ${UNROLL}
-            let weight${j} = scores[first + ${j}u * VALUE_GROUPS];
-            total += weight${j};
-            sum += weight${j} * unpack2x16float(value${j});
-#end
+        sum0 *= fade;
+        sum1 *= fade;
+#for i ${STEPS}
+        {
+            let behind = t / QUADS + ${i}u * GROUPS;
+            let weight = exp(scores[behind / 4u][behind % 4u] - top);
+            total += weight;
+            sum0 += weight * vec4<f32>(unpack2x16float(value${i}.x), unpack2x16float(value${i}.y));
+            sum1 += weight * vec4<f32>(unpack2x16float(value${i}.z), unpack2x16float(value${i}.w));
         }
-        workgroupBarrier();
+#end
+        if (tile + TILE < limit) {
+            ask(tile + TILE, limit, kv_head, t);
+            workgroupBarrier();
+        }
     }
-    // The groups of values add up, and so do their weights.
-    shares[t] = sum;
-    partial[t] = total;
+
+    // The groups add up, and so do their weights.
+    sums[2u * t] = sum0;
+    sums[2u * t + 1u] = sum1;
+    if (t % QUADS == 0u) {
+        totals[t / QUADS] = total;
+    }
     workgroupBarrier();
-    sum = vec2<f32>(0.0);
+    var sum = vec4<f32>(0.0);
     total = 0.0;
-    for (var g = 0u; g < VALUE_GROUPS; g++) {
-        sum += shares[g * WORDS + t % WORDS];
-        total += partial[g * WORDS];
+    for (var g = 0u; g < GROUPS; g++) {
+        sum += sums[g * 2u * QUADS + t % (2u * QUADS)];
+        total += totals[g];
     }
-#if STORES
-    if (has_new) {
-        var part = 0.0;
-        if (t < WORDS) {
-            part = dot(q[t], fresh[t]);
-        }
-        let score = group_sum(part, t);
-        let top = max(largest, score);
-        let fade = exp(largest - top);
-        let weight = exp(score - top);
-        sum = sum * fade + weight * new_value;
-        total = total * fade + weight;
-        largest = top;
-    }
-#end
 #if PIECES
     let at = h * p.n_pieces + group.z;
     if (t == 0u) {
         marks[at] = vec2<f32>(largest, total);
     }
-    let factor = 1.0;
 #else
     let at = h;
-    let factor = 1.0 / total;
+    sum /= total;
 #end
-    if (t < WORDS) {
-        out[at * WORDS + t] = sum * factor;
+    if (t < 2u * QUADS) {
+        out[at * 2u * QUADS + t] = sum;
     }
 }

@@ -19,6 +19,24 @@ fn group_sum(value: f32, t: u32) -> f32 {
     return sum;
 }
 
+#if TRIPLES
+var<workgroup> reduce_triples: array<vec3<f32>, SUBGROUPS_OF_GROUP>;
+
+// Three sums at once; a barrier must come before the next call.
+fn group_sums(value: vec3<f32>, t: u32) -> vec3<f32> {
+    let part = vec3<f32>(subgroupAdd(value.x), subgroupAdd(value.y), subgroupAdd(value.z));
+    if (t % ${SG}u == 0u) {
+        reduce_triples[t / ${SG}u] = part;
+    }
+    workgroupBarrier();
+    var sum = vec3<f32>(0.0);
+    for (var i = 0u; i < SUBGROUPS_OF_GROUP; i++) {
+        sum += reduce_triples[i];
+    }
+    return sum;
+}
+#end
+
 fn group_max(value: f32, t: u32) -> f32 {
     reduce_turn = SUBGROUPS_OF_GROUP - reduce_turn;
     let part = subgroupMax(value);
@@ -48,6 +66,13 @@ fn group_sum(value: f32, t: u32) -> f32 {
     workgroupBarrier();
     return sum;
 }
+
+#if TRIPLES
+// Three sums at once.
+fn group_sums(value: vec3<f32>, t: u32) -> vec3<f32> {
+    return vec3<f32>(group_sum(value.x, t), group_sum(value.y, t), group_sum(value.z, t));
+}
+#end
 
 fn group_max(value: f32, t: u32) -> f32 {
     reduce_room[t] = value;

@@ -87,8 +87,10 @@ fn two_bits(w: u32, first: u32) -> vec4<f32> {
     return bytes_of((w >> first) & 0x03030303u);
 }
 
-fn bit_of_bytes(w: u32, bit: u32) -> vec4<f32> {
-    return bytes_of((w >> bit) & 0x01010101u);
+// Bit `bit` of each byte of h above the `n` low bits of those of w. Values are put together so, as integers: compilers were seen to
+// add two results of bytes_of() before either has lost its 2^23, and low bits were gone.
+fn with_high_bit(w: u32, n: u32, h: u32, bit: u32) -> u32 {
+    return w | (((h >> bit) & 0x01010101u) << n);
 }
 
 // Low nibbles of q with two bits of h from `first` on above them, in bytes.

@@ -35,8 +35,8 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     let low${e} = (select(r.s.x, r.s.y, ${e} > 1) >> (8u * ((2u * ${e}u + hl) & 3u) + 4u * n)) & 15u;
     let high${e} = (r.s.z >> (8u * (2u * (${e}u & 1u) + hl) + 2u * (2u * n + ${e}u / 2u))) & 3u;
     let d${e} = d * (f32(low${e} | (high${e} << 4u)) - 32.0);
-    v[2 * ${e}] = (two_bits(r.q.x, 2u * ${e}u) + 4.0 * bit_of_bytes(r.m.x, 4u * n + ${e}u) - 4.0) * d${e};
-    v[2 * ${e} + 1] = (two_bits(r.q.y, 2u * ${e}u) + 4.0 * bit_of_bytes(r.m.y, 4u * n + ${e}u) - 4.0) * d${e};
+    v[2 * ${e}] = (bytes_of(with_high_bit((r.q.x >> (2u * ${e}u)) & 0x03030303u, 2u, r.m.x, 4u * n + ${e}u)) - 4.0) * d${e};
+    v[2 * ${e} + 1] = (bytes_of(with_high_bit((r.q.y >> (2u * ${e}u)) & 0x03030303u, 2u, r.m.y, 4u * n + ${e}u)) - 4.0) * d${e};
 #end
     return v;
 }

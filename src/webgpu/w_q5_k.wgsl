@@ -21,8 +21,8 @@ fn decode${K}(r: Raw${K}, u: u32) -> array<vec4<f32>, 8> {
     let g = (u >> 1u) & 3u;
     let s = scales${K}(r.head, g);
 #for j 4
-    v[${j}] = (low(r.q[${j}]) + 16.0 * bit_of_bytes(r.h[${j}], 2u * g)) * s.x - s.z;
-    v[${j} + 4] = (high(r.q[${j}]) + 16.0 * bit_of_bytes(r.h[${j}], 2u * g + 1u)) * s.y - s.w;
+    v[${j}] = bytes_of(with_high_bit(r.q[${j}] & 0x0f0f0f0fu, 4u, r.h[${j}], 2u * g)) * s.x - s.z;
+    v[${j} + 4] = bytes_of(with_high_bit((r.q[${j}] >> 4u) & 0x0f0f0f0fu, 4u, r.h[${j}], 2u * g + 1u)) * s.y - s.w;
 #end
     return v;
 }
