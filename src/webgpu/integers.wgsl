@@ -7,60 +7,59 @@ const STRIDE = ${STRIDE}u;
 var<workgroup> x_bytes: array<vec4<u32>, 8u * STRIDE>;
 var<workgroup> x_sums: array<i32, 4u * STRIDE>; // of runs, each stored by another invocation
 var<workgroup> x_scales: array<f32, STRIDE>;
-#if !SHUFFLES_RUNS
-var<workgroup> run_marks: array<vec2<f32>, 4u * STRIDE>;
+#if !SHUFFLES_VECTORS
+var<workgroup> vector_marks: array<f32, ${WG}>;
 #end
 
 fn largest_of(v: vec4<f32>) -> f32 {
     return max(max(v.x, v.y), max(v.z, v.w));
 }
 
-// Run `run` of the input, if it is inside, becomes integers. All invocations must call, four neighbours with a stretch's runs; a barrier must
-// follow.
-fn make_run(run: u32, inside: bool, v0: vec4<f32>, v1: vec4<f32>, v2: vec4<f32>, v3: vec4<f32>) {
-    var largest = largest_of(max(max(abs(v0), abs(v1)), max(abs(v2), abs(v3))));
-    var total = dot(v0 + v1 + v2 + v3, vec4<f32>(1.0));
-#if SHUFFLES_RUNS
-#for i 2
-    largest = max(largest, subgroupShuffleXor(largest, 1u << ${i}u));
-    total += subgroupShuffleXor(total, 1u << ${i}u);
+// Vector i of the input, if it is inside, becomes integers; t % 16 must be i % 16. All invocations must call, 16 neighbours with a
+// stretch's vectors; a barrier must follow.
+fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
+    var largest = largest_of(abs(v));
+    // What is no number stays none: it makes the scale of its stretch infinite.
+    largest = select(3.4e38, largest, abs(dot(v, vec4<f32>(1.0))) < 3.0e38);
+#if SHUFFLES_VECTORS
+#for k 4
+    largest = max(largest, subgroupShuffleXor(largest, 1u << ${k}u));
 #end
 #else
     workgroupBarrier();
-    if (inside) {
-        run_marks[run] = vec2<f32>(largest, total);
+    vector_marks[t] = largest;
+    workgroupBarrier();
+    for (var k = 0u; k < 16u; k++) {
+        largest = max(largest, vector_marks[t - t % 16u + k]);
     }
     workgroupBarrier();
-    total = 0.0;
-    for (var k = 0u; k < 4u; k++) {
-        let mark = run_marks[min(run - run % 4u + k, 4u * STRIDE - 1u)];
-        largest = max(largest, mark.x);
-        total += mark.y;
-    }
 #end
-    let factor = select(0.0, 32512.0 / largest, largest > 0.0);
-    var high = vec4<u32>(0u);
-    var low = vec4<u32>(0u);
-    var sum = vec4<f32>(0.0);
-#for j 4
-    {
-        // Beside 1.5 2^23 a float has no fraction, and its last bits are the integer.
-        let whole = v${j} * factor + 12582912.0;
-        let bits = bitcast<vec4<u32>>(whole);
-        sum += whole - 12582912.0;
-        low[${j}] = pack4xU8(bits & vec4<u32>(255u));
-        high[${j}] = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
+    // Beside 1.5 2^23 a float has no fraction, and its last bits are the integer.
+    let whole = v * select(0.0, 32512.0 / largest, largest > 0.0) + 12582912.0;
+    let bits = bitcast<vec4<u32>>(whole);
+    var sum = dot(whole - 12582912.0, vec4<f32>(1.0));
+#if SHUFFLES_VECTORS
+#for k 2
+    sum += subgroupShuffleXor(sum, 1u << ${k}u);
+#end
+#else
+    vector_marks[t] = sum;
+    workgroupBarrier();
+    sum = 0.0;
+    for (var k = 0u; k < 4u; k++) {
+        sum += vector_marks[t - t % 4u + k];
     }
 #end
     if (inside) {
-        let s = run >> 2u;
-        let k = run & 3u;
-        x_bytes[k * STRIDE + s] = high;
-        x_bytes[(k + 4u) * STRIDE + s] = low;
-        x_sums[run] = i32(dot(sum, vec4<f32>(1.0)));
-        if (k == 0u) {
-            // What is no number stays none.
-            x_scales[s] = select(total * 3.0e38, largest / 32512.0, abs(total) < 3.0e38);
+        let s = i >> 4u;
+        let k = (i >> 2u) & 3u;
+        x_bytes[k * STRIDE + s][i & 3u] = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
+        x_bytes[(k + 4u) * STRIDE + s][i & 3u] = pack4xU8(bits & vec4<u32>(255u));
+        if ((i & 3u) == 0u) {
+            x_sums[i >> 2u] = i32(sum);
+        }
+        if ((i & 15u) == 0u) {
+            x_scales[s] = select(largest / 32512.0, largest * largest, largest > 3.0e38);
         }
     }
 }

@@ -43,7 +43,7 @@ struct matvec {
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
     uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
-    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 180 + 1024 * 4; // marks of runs among them; sums and reductions
+    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 4; // sums, reductions and marks
     bool takes = !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 &&
                  m->n_units < MOST_UNITS && !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
@@ -160,14 +160,14 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         !!(f & VEC_QUICK), !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
-        "QUADS=%u "
-        "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u SHUFFLES_RUNS=%d DOT=%s FETCH=%s "
+        "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u SHUFFLES_VECTORS=%d DOT=%s "
+        "FETCH=%s "
         "INPUT=%s UNIT_VECTORS=%d",
         m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
-        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group * (m->integers ? 4 : 1)),
-        m->integers ? 4 : 1, staged * 17 / 16 + 1, m->preload, shuffles, stretch, stretch < lanes, m->group / stretch * totals,
-        m->integers, integer_stride(staged / 16), sg >= 4, m->integers ? "pair_dot" : "dot", m->integers ? "fetch_pair" : "fetch",
-        m->integers ? "inside" : "x,pairs", m->integers ? 16 : 8);
+        !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
+        shuffles, stretch, stretch < lanes, m->group / stretch * totals, m->integers, integer_stride(staged / 16), sg >= 16,
+        m->integers ? "pair_dot" : "dot", m->integers ? "fetch_pair" : "fetch", m->integers ? "inside" : "x,pairs",
+        m->integers ? 16 : 8);
 }
 
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)

@@ -80,7 +80,7 @@ const W${k} = vec4<u32>(${WORDS${k}}u, ${PLANE1_${k}}u, ${PLANE2_${k}}u, ${PLANE
 #use activation
 #use reduce
 #if INTEGER
-#use integers
+#use integers WG=${WG}
 #end
 
 const LANES = ${LANES}u;
@@ -117,95 +117,78 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     let n = ${N_IN_OF} / 4u;
     let at = batch_row * n;
 #for r ${ROUNDS}
-    let run${r} = ${r}u * ${WG}u + t; // of QUADS vectors
-#for j ${QUADS}
-    let i${r}_${j} = run${r} * ${QUADS}u + ${j}u;
-    let here${r}_${j} = i${r}_${j} < n;
-    var v${r}_${j} = vec4<f32>(0.0);
+    let i${r} = ${r}u * ${WG}u + t;
+    let here${r} = i${r} < n;
+    var v${r} = vec4<f32>(0.0);
 #if TERM
-    var term${r}_${j} = vec4<f32>(0.0);
+    var term${r} = vec4<f32>(0.0);
 #end
 #if TERM_NORM
-    var scale${r}_${j} = vec4<f32>(0.0);
+    var scale${r} = vec4<f32>(0.0);
 #end
 #if NORM
-    var norm${r}_${j} = vec4<f32>(0.0);
+    var norm${r} = vec4<f32>(0.0);
 #end
-    if (here${r}_${j}) {
-        v${r}_${j} = x[at + i${r}_${j}];
+    if (here${r}) {
+        v${r} = x[at + i${r}];
 #if TERM
-        term${r}_${j} = term[at + i${r}_${j}];
+        term${r} = term[at + i${r}];
 #for s ${MORE_SPLITS}
-        term${r}_${j} += term[(${s}u + 1u) * n + at + i${r}_${j}];
+        term${r} += term[(${s}u + 1u) * n + at + i${r}];
 #end
 #end
 #if TERM_NORM
-        scale${r}_${j} = vectors[p.term_norm_at + i${r}_${j}];
+        scale${r} = vectors[p.term_norm_at + i${r}];
 #end
 #if NORM
-        norm${r}_${j} = vectors[p.norm_at + i${r}_${j}];
+        norm${r} = vectors[p.norm_at + i${r}];
 #end
     }
-#end
 #end
 #if TERM
 #if TERM_NORM
     var squares = 0.0;
 #for r ${ROUNDS}
-#for j ${QUADS}
-    squares += dot(term${r}_${j}, term${r}_${j});
-#end
+    squares += dot(term${r}, term${r});
 #end
     let factor = 1.0 / sqrt(group_sum(squares, t) / f32(${N_IN_OF}) + p.eps);
 #for r ${ROUNDS}
-#for j ${QUADS}
-    v${r}_${j} += term${r}_${j} * factor * scale${r}_${j};
-#end
+    v${r} += term${r} * factor * scale${r};
 #end
 #else
 #for r ${ROUNDS}
-#for j ${QUADS}
-    v${r}_${j} += term${r}_${j};
-#end
+    v${r} += term${r};
 #end
 #end
 #if SCALE
 #for r ${ROUNDS}
-#for j ${QUADS}
-    v${r}_${j} *= vectors[p.scale_at].x;
-#end
+    v${r} *= vectors[p.scale_at].x;
 #end
 #end
     if (writes) {
 #for r ${ROUNDS}
-#for j ${QUADS}
-        if (here${r}_${j}) {
-            spare[at + i${r}_${j}] = v${r}_${j};
+        if (here${r}) {
+            spare[at + i${r}] = v${r};
         }
-#end
 #end
     }
 #end
 #if NORM
     var own_squares = 0.0;
 #for r ${ROUNDS}
-#for j ${QUADS}
-    own_squares += dot(v${r}_${j}, v${r}_${j});
-#end
+    own_squares += dot(v${r}, v${r});
 #end
     let own = 1.0 / sqrt(group_sum(own_squares, t) / f32(${N_IN_OF}) + p.eps);
 #for r ${ROUNDS}
-#for j ${QUADS}
-    v${r}_${j} *= own * norm${r}_${j};
-#end
+    v${r} *= own * norm${r};
 #end
 #end
 #for r ${ROUNDS}
 #if INTEGER
-    make_run(run${r}, run${r} < ${STAGED}u / 4u, v${r}_0, v${r}_1, v${r}_2, v${r}_3);
+    make_vector(i${r}, t, i${r} < ${STAGED}u, v${r});
 #else
-    if (run${r} < ${STAGED}u) {
-        xs[slot(run${r})] = v${r}_0;
+    if (i${r} < ${STAGED}u) {
+        xs[slot(i${r})] = v${r};
     }
 #end
 #end
@@ -273,12 +256,10 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     let row = select(batch_row * ${N_IN_OF}, 0u, ${SPLIT} == 1);
     let origin = chunk * ${CHUNK}u * ${UNIT_VECTORS}u;
 #if INTEGER
-    for (var first = 0u; first < ${STAGED}u / 4u; first += ${WG}u) {
-        let run = first + t;
-        let v = origin + 4u * run;
-        make_run(run, run < ${STAGED}u / 4u, own_vector(row, batch_row, v), own_vector(row, batch_row, v + 1u),
-            own_vector(row, batch_row, v + 2u), own_vector(row, batch_row, v + 3u));
-    }
+#for r ${ROUNDS}
+    let v${r} = ${r}u * ${WG}u + t;
+    make_vector(v${r}, t, v${r} < ${STAGED}u, own_vector(row, batch_row, origin + v${r}));
+#end
 #else
     for (var v = t; v < ${STAGED}u; v += ${WG}u) {
         xs[slot(v)] = own_vector(row, batch_row, origin + v);
