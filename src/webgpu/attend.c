@@ -7,7 +7,8 @@
 enum {
     MIN_PIECE = 64,
     TILE = 32,
-    ONE_PIECE = 64, // keys of attend_one's tile: pieces are multiples of it
+    ONE_LEAST = 16, // keys of attend_one's tile
+    ONE_MOST = 64,
     LONG_PIECE = 256,
     MANY_GROUPS = 256, // workgroups of attend_many that keep a large device busy: fewer share out the keys
 };
@@ -126,32 +127,43 @@ static bool takes_one(const struct attention *a, struct tensor qkv)
            (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) && (a->last_key.buffer == NULL || !a->writes_kv);
 }
 
-static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, bool in_pieces)
+static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, uint32_t tile, bool in_pieces)
 {
-    uint32_t flags = in_pieces | (uint32_t)a->writes_kv << 1 | (uint32_t)a->v_is_k << 2;
+    uint32_t flags = in_pieces | (uint32_t)a->writes_kv << 1 | (uint32_t)a->v_is_k << 2 | tile / ONE_LEAST << 3;
     uint64_t key = head_key(KERNEL_ATTEND_ONE, a, flags) | (uint64_t)a->n_heads << 40 | (uint64_t)a->n_kv_heads << 52;
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    int32_t tile = a->head_dim <= 256 ? 64 : 32, shuffles = tile == 64 ? 2 : 3; // a key has 2^shuffles lanes
+    uint32_t lanes = 256 / tile, shuffles = 0;
+    while (1u << shuffles < lanes)
+        shuffles++;
     char definitions[192];
     snprintf(definitions, sizeof definitions,
-        "HD=%d TILE=%d STEPS=%d N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d TRIPLES=%d LANE_SHUFFLES=%d", a->head_dim,
-        tile, a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads, a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces,
-        a->writes_kv, a->writes_kv, gpu->subgroup_size >= 1u << shuffles ? shuffles : 0);
+        "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d TRIPLES=%d LANE_SHUFFLES=%u", a->head_dim,
+        tile, (uint32_t)a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads, a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads),
+        in_pieces, a->writes_kv, a->writes_kv, gpu->subgroup_size >= lanes ? shuffles : 0);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
+}
+
+// Short pieces as long as the next product joins them all; a tile has no more keys than a piece, and leaves every invocation a
+// vector.
+static void cut_keys(uint32_t head_dim, uint32_t n_keys, uint32_t *piece, uint32_t *tile)
+{
+    uint32_t least = 2048 / head_dim > ONE_LEAST ? 2048 / head_dim : ONE_LEAST, most = head_dim > 256 ? 32 : ONE_MOST;
+    *piece = least;
+    while (divide_up(n_keys, *piece) > (n_keys <= MOST_JOINED * LONG_PIECE ? MOST_JOINED : MAX_PIECES))
+        *piece += *piece < ONE_MOST ? *piece : ONE_MOST;
+    *tile = *piece < most ? *piece : most;
 }
 
 static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
 {
     uint32_t position = (uint32_t)a->first_position, n_heads = (uint32_t)a->n_heads;
     uint32_t low = a->window > 0 && position >= (uint32_t)a->window ? position - (uint32_t)a->window + 1 : 0;
-    uint32_t n_keys = position + 1 - low;
-    uint32_t piece = ONE_PIECE;
-    while (divide_up(n_keys, piece) > (n_keys <= MOST_JOINED * LONG_PIECE ? MOST_JOINED : MAX_PIECES))
-        piece += ONE_PIECE;
+    uint32_t n_keys = position + 1 - low, piece, tile;
+    cut_keys((uint32_t)a->head_dim, n_keys, &piece, &tile);
     uint32_t n_pieces = divide_up(n_keys, piece);
-    struct gpu_pipeline *kernel = one_kernel(gpu, a, n_pieces > 1);
+    struct gpu_pipeline *kernel = one_kernel(gpu, a, tile, n_pieces > 1);
     struct gpu_binding bindings[GPU_MAX_BINDINGS] = {
         webgpu_tensor(qkv), webgpu_tensor(a->rope), webgpu_vectors(gpu), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
     if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)

@@ -13,14 +13,15 @@ enum {
     STAGED_PAIRS = 64,    // staged at a time
     MOST_UNITS = 1 << 16, // what the kernels' key holds
     MOST_LANES = 32,      // that share a row
-    MOST_SPLITS = 8,      // of the columns
-    ENOUGH_GROUPS = 120,  // workgroups
+    MANY_ROWS = 1 << 15,  // with so many, MANY_LANES share one
+    MANY_LANES = 8,
+    MOST_SPLITS = 8,     // of the columns
+    ENOUGH_GROUPS = 120, // workgroups
 };
 
 struct matvec_params {
     uint32_t w[3][4];
-    uint32_t n_rows[4];
-    uint32_t n_in, n_units, out_cols, out_first;
+    uint32_t n_rows, n_in, n_units, out_cols, out_first;
     uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
     float eps, cap, in_min, in_max, out_min, out_max;
     uint32_t n_pieces, head_vectors, groups_x, n_tiles;
@@ -30,6 +31,7 @@ struct matvec {
     uint32_t flags;
     int n_parts;
     const struct layout *layouts[3];
+    uint32_t n_rows[3];
     uint32_t n_in;
     uint32_t n_units;                 // or pairs of them: integers
     uint32_t lanes_log2, rows, group; // shape of a workgroup
@@ -81,7 +83,7 @@ static void choose_integer_shape(struct matvec *m, uint32_t n_rows)
     bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
     m->rows = 1;
     m->lanes_log2 = 0;
-    while (1u << m->lanes_log2 < MOST_LANES && 1u << m->lanes_log2 < pairs)
+    while (1u << m->lanes_log2 < (n_rows < MANY_ROWS ? MOST_LANES : MANY_LANES) && 1u << m->lanes_log2 < pairs)
         m->lanes_log2++;
     m->group = 256;
     while (m->group > (fused ? 128 : 64) && divide_up(n_rows, m->group >> m->lanes_log2) * m->n_splits < ENOUGH_GROUPS)
@@ -143,21 +145,24 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     bool is_static = knows_units(m);
     for (int k = 0; k < m->n_parts; k++) {
         const struct layout *layout = m->layouts[k];
-        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s WORDS%d=%u ", k, layout->type->snippet, k, layout->row_vectors);
+        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s WORDS%d=%u ROWS%d=%u ", k, layout->type->snippet, k,
+            layout->row_vectors, k, m->n_rows[k]);
         for (int plane = 1; plane < LAYOUT_PLANES; plane++)
             n += (size_t)snprintf(text + n, size - n, "PLANE%d_%d=%u ", plane, k, layout->starts[plane]);
     }
     n += (size_t)snprintf(text + n, size - n,
-        "STATIC=%d MORE_SPLITS=%u MOST_JOINED=%d N_IN=%u N_UNITS=%u N_IN_OF=%s N_UNITS_OF=%s W_OF=%s ", is_static,
+        "STATIC=%d MORE_SPLITS=%u MOST_JOINED=%d N_IN=%u N_UNITS=%u N_IN_OF=%s N_UNITS_OF=%s W_OF=%s ROWS_OF=%s ", is_static,
         m->term_splits > 1 ? m->term_splits - 1 : 0, MOST_JOINED, m->n_in, m->n_units,
-        m->integers || m->flags & VEC_FUSED ? "N_IN" : "p.n_in", is_static ? "N_UNITS" : "p.n_units", is_static ? "W" : "p.w");
+        m->integers || m->flags & VEC_FUSED ? "N_IN" : "p.n_in", is_static ? "N_UNITS" : "p.n_units", is_static ? "W" : "p.w",
+        is_static ? "ROWS0" : "p.n_rows");
     n += (size_t)snprintf(text + n, size - n,
-        "PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d GATED=%d ODD=%d "
+        "PARTS=%d MORE_PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d "
+        "GATED=%d ODD=%d "
         "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
-        m->n_parts, gated ? 1 : m->n_parts, m->n_parts > 1 && !gated, fused, !!(f & VEC_TERM), !!(f & VEC_TERM_NORM),
-        !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM), !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated,
-        !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP), !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU),
-        !!(f & VEC_QUICK), !!(f & VEC_COMBINE));
+        m->n_parts, m->n_parts - 1, gated ? 1 : m->n_parts, m->n_parts > 1 && !gated, fused, !!(f & VEC_TERM),
+        !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM),
+        !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP),
+        !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK), !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
         "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u SHUFFLES_VECTORS=%d DOT=%s "
@@ -170,15 +175,31 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         m->integers ? 16 : 8);
 }
 
+// A hash of all that a kernel depends on, more than fits a key. 58 bits do not collide among the tens of kernels of a model.
+static uint64_t matvec_key(const struct matvec *m)
+{
+    uint32_t values[20] = {
+        m->flags, (uint32_t)m->n_parts, m->lanes_log2, m->rows, m->group, m->n_splits, m->term_splits, m->preload, m->integers};
+    int n = 9;
+    if (knows_units(m)) {
+        values[n++] = m->n_in;
+        values[n++] = m->n_units;
+    }
+    for (int k = 0; k < m->n_parts; k++) {
+        values[n++] = (uint32_t)m->layouts[k]->index;
+        values[n++] = knows_units(m) ? m->n_rows[k] : 0;
+    }
+    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a, a word at a time
+    for (int i = 0; i < n; i++) {
+        hash = (hash ^ values[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return KERNEL_MATVEC | hash << 6;
+}
+
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)
 {
-    uint64_t key = KERNEL_MATVEC | (uint64_t)m->layouts[0]->index << 6;
-    key |= (uint64_t)(m->n_parts > 1 ? m->layouts[1]->index : 0) << 11 | (uint64_t)(m->n_parts > 2 ? m->layouts[2]->index : 0)
-                                                                             << 16;
-    key |= (uint64_t)m->flags << 21 | (uint64_t)(m->n_splits > 1) << 35 | (uint64_t)m->lanes_log2 << 36;
-    key |= (uint64_t)(m->rows - 1) << 39 | (uint64_t)(m->term_splits > 1 ? m->term_splits - 1 : 0) << 40;
-    key |= (uint64_t)(m->group / 64 - 1) << 43 | (uint64_t)m->integers << 46;
-    key |= (uint64_t)(knows_units(m) ? m->n_units : 0) << 47 | (uint64_t)m->preload << 63;
+    uint64_t key = matvec_key(m);
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
@@ -204,7 +225,7 @@ static struct matvec_params plain_params(const struct webgpu *gpu, struct tensor
 {
     const struct layout *layout = &device_of(linear)->layout;
     struct matvec_params p = {
-        .n_rows = {part->n_rows},
+        .n_rows = part->n_rows,
         .n_in = (uint32_t)in.n_cols,
         .out_cols = (uint32_t)out.n_cols,
         .out_first = how->out_first + part->first_row,
@@ -228,7 +249,8 @@ void plain_matvec(struct webgpu *gpu, struct tensor in, bool joins, const struct
 {
     const struct layout *layout = &device_of(linear)->layout;
     uint32_t e = epilogue_flags(linear, how);
-    struct matvec m = {.n_parts = 1, .layouts = {layout}, .n_in = (uint32_t)in.n_cols, .n_units = layout->n_units};
+    struct matvec m = {
+        .n_parts = 1, .layouts = {layout}, .n_rows = {part->n_rows}, .n_in = (uint32_t)in.n_cols, .n_units = layout->n_units};
     m.flags = (in.n_cols % 4 != 0 ? VEC_ODD : 0) | (e & PRODUCT_BIAS ? VEC_BIAS : 0) | (e & PRODUCT_CLIP ? VEC_CLIP : 0) |
               (e & PRODUCT_CAP ? VEC_CAP : 0) | (e & PRODUCT_PER_LAYER ? VEC_PER_LAYER : 0) | (joins ? VEC_COMBINE : 0);
     bool sums = how->flags & PRODUCT_MAY_WAIT && m.flags == 0 && linear->adapters == NULL && in.n_rows == 1 &&
@@ -330,7 +352,7 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
         n_rows += (uint32_t)f->parts[k]->weight.n_out;
         m.layouts[k] = &device_of(f->parts[k])->layout;
         set_weight(p.w[k], m.layouts[k]);
-        p.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
+        m.n_rows[k] = (uint32_t)f->parts[k]->weight.n_out;
     }
     choose_shape(gpu, &m, n_rows, false);
     p.n_units = m.n_units;
@@ -339,7 +361,7 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
         return;
     uint32_t n_groups = 0;
     for (int k = 0; k < (flags & VEC_GATED ? 1 : f->n_parts); k++)
-        n_groups += divide_up(p.n_rows[k], rows_of_group(&m));
+        n_groups += divide_up(m.n_rows[k], rows_of_group(&m));
     struct gpu_binding bindings[GPU_MAX_BINDINGS];
     fused_bindings(gpu, stream, f, flags, out, bindings);
     if (takes_sums(gpu, stream)) {

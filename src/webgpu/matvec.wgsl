@@ -16,7 +16,7 @@ struct Params {
     w0: vec4<u32>, // per weight: 16-byte words of a row, starts of its planes
     w1: vec4<u32>,
     w2: vec4<u32>,
-    n_rows: vec4<u32>, // of each part
+    n_rows: u32,
     n_in: u32,
     n_units: u32,
     out_cols: u32,
@@ -69,6 +69,7 @@ struct Params {
 const N_IN = ${N_IN}u;
 const N_UNITS = ${N_UNITS}u;
 #for k ${PARTS}
+const ROWS${k} = ${ROWS${k}}u;
 const W${k} = vec4<u32>(${WORDS${k}}u, ${PLANE1_${k}}u, ${PLANE2_${k}}u, ${PLANE3_${k}}u);
 #use ${TYPE${k}} K=${k} W=w${k} P=W${k}
 #end
@@ -298,24 +299,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var tile = group.x;
     var part = 0u;
 #if SPLIT
-    var out_at = group.y * p.n_rows.x;
+    var out_at = group.y * ${ROWS_OF};
 #else
     var out_at = batch_row * p.out_cols + p.out_first;
 #end
 #if MANY_PARTS
     // One tile for each workgroup: its part is found here.
-    for (var k = 0u; k < ${PARTS}u - 1u; k++) {
-        let tiles = (p.n_rows[k] + GROUPS * ${R}u - 1u) / (GROUPS * ${R}u);
-        if (part == k && tile >= tiles) {
-            tile -= tiles;
-            part = k + 1u;
-            out_at += p.n_rows[k];
-        }
+#for k ${MORE_PARTS}
+    let tiles${k} = (ROWS${k} + GROUPS * ${R}u - 1u) / (GROUPS * ${R}u);
+    if (part == ${k}u && tile >= tiles${k}) {
+        tile -= tiles${k};
+        part = ${k}u + 1u;
+        out_at += ROWS${k};
     }
 #end
-    let n_rows = p.n_rows[part];
+#end
 #for k ${RUNS}
     if (part == ${k}u) {
+#if STATIC
+        let n_rows = ROWS${k};
+#else
+        let n_rows = p.n_rows;
+#end
         var first = (tile * GROUPS + t / LANES) * ${R}u;
 #if PRELOAD
 #for r ${R}
