@@ -139,9 +139,10 @@ static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attentio
         shuffles++;
     char definitions[192];
     snprintf(definitions, sizeof definitions,
-        "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d TRIPLES=%d LANE_SHUFFLES=%u", a->head_dim,
-        tile, (uint32_t)a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads, a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads),
-        in_pieces, a->writes_kv, a->writes_kv, gpu->subgroup_size >= lanes ? shuffles : 0);
+        "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d SUMS_AT_ONCE=%d LANE_SHUFFLES=%u",
+        a->head_dim, tile, (uint32_t)a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads,
+        a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces, a->writes_kv, a->writes_kv,
+        gpu->subgroup_size >= lanes ? shuffles : 0);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 

@@ -5,7 +5,7 @@
 // lanes with neighbouring stretches or with different runs hit different banks.
 const STRIDE = ${STRIDE}u;
 var<workgroup> x_bytes: array<vec4<u32>, 8u * STRIDE>;
-var<workgroup> x_sums: array<i32, 4u * STRIDE>; // of runs, each stored by another invocation
+var<workgroup> x_sums: array<vec4<i32>, STRIDE>; // of a stretch's four runs
 var<workgroup> x_scales: array<f32, STRIDE>;
 #if !SHUFFLES_VECTORS
 var<workgroup> vector_marks: array<f32, ${WG}>;
@@ -56,7 +56,7 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
         x_bytes[k * STRIDE + s][i & 3u] = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
         x_bytes[(k + 4u) * STRIDE + s][i & 3u] = pack4xU8(bits & vec4<u32>(255u));
         if ((i & 3u) == 0u) {
-            x_sums[i >> 2u] = i32(sum);
+            x_sums[s][k] = i32(sum);
         }
         if ((i & 15u) == 0u) {
             x_scales[s] = select(largest / 32512.0, largest * largest, largest > 3.0e38);
@@ -71,11 +71,6 @@ fn bytes_dot(w: vec4<u32>, x: vec4<u32>) -> i32 {
 // The products of 16 weights with a run: with its high bytes, with its low ones.
 fn run_dot(w: vec4<u32>, at: u32) -> vec2<i32> {
     return vec2<i32>(bytes_dot(w, x_bytes[at]), bytes_dot(w, x_bytes[4u * STRIDE + at]));
-}
-
-// The sums of a stretch's four runs.
-fn sums_of(s: u32) -> vec4<i32> {
-    return vec4<i32>(x_sums[4u * s], x_sums[4u * s + 1u], x_sums[4u * s + 2u], x_sums[4u * s + 3u]);
 }
 
 fn joined(v: vec2<i32>) -> f32 {

@@ -8,6 +8,7 @@
 enum {
     MOST_PRELOADED = 12, // units that an invocation keeps in registers
     MOST_GROUPS = 256,   // workgroups of one product: enough for the largest devices, few enough to make their inputs only once
+    MOST_GATED_GROUPS = 384,
     // Integers, in pairs of units.
     MOST_PRELOADED_PAIRS = 6,
     STAGED_PAIRS = 64,    // staged at a time
@@ -214,7 +215,8 @@ static void dispatch_matvec(struct webgpu *gpu, struct gpu_pipeline *kernel, con
 {
     bool in_turn = m->n_parts == 1 || m->flags & VEC_GATED;
     p->n_tiles = n_tiles;
-    p->groups_x = in_turn && n_tiles > MOST_GROUPS ? divide_up(n_tiles, divide_up(n_tiles, MOST_GROUPS)) : n_tiles;
+    uint32_t most = m->flags & VEC_GATED && m->integers ? MOST_GATED_GROUPS : MOST_GROUPS;
+    p->groups_x = in_turn && n_tiles > most ? divide_up(n_tiles, divide_up(n_tiles, most)) : n_tiles;
     gpu_dispatch(gpu->gpu, kernel, bindings, p, sizeof *p, p->groups_x, n_batch * m->n_splits, 1);
 }
 
