@@ -134,10 +134,10 @@ static void every_head_size_attends(void **state)
 {
     (void)state;
     static const int32_t sizes[] = {32, 64, 128, 256, 512};
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
         struct case_of_attention c = {.n_heads = 4,
             .n_kv_heads = 2,
-            .head_dim = sizes[i],
+            .head_dim = sizes[i / 2],
             .capacity = 64,
             .is_f32 = i % 2 == 0,
             .batches = {1, 5, 1, 33, 1}};
@@ -166,6 +166,58 @@ static void values_may_be_raw_keys(void **state)
     struct case_of_attention c = {
         .n_heads = 4, .n_kv_heads = 1, .head_dim = 64, .v_is_k = true, .capacity = 64, .is_f32 = true, .batches = {7, 1, 1, 20}};
     check_attention(&c);
+    c.is_f32 = false;
+    check_attention(&c);
+}
+
+// What a slot held before, even if it was no number, must not show when it is overwritten.
+static void stale_slots_do_not_show(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {32, 64, 128, 256, 512};
+    static const int32_t positions[] = {0, 5, 31, 100};
+    for (int i = 0; i < 5 * 4; i++) {
+        int32_t d = sizes[i / 4], position = positions[i % 4];
+        struct case_of_attention c = {.n_heads = 2, .n_kv_heads = 1, .head_dim = d, .capacity = 128};
+        struct layer layer = make_layer(&c);
+        uint16_t *halves = malloc((size_t)c.capacity * (size_t)d * 2);
+        for (int32_t k = 0; k < c.capacity * d; k++)
+            halves[k] = k / d < position ? f16_from_f32(random_float()) : i % 2 == 0 ? 0x7e00 : 0x7c00; // NaN, infinity
+        struct kv_layer *both[] = {&layer.gpu, &layer.ref};
+        for (int b = 0; b < 2; b++) {
+            struct ops *ops = b == 0 ? gpu : ref;
+            ops->write(ops, both[b]->k, 0, halves, (uint64_t)c.capacity * (uint64_t)d * 2);
+            ops->write(ops, both[b]->v, 0, halves, (uint64_t)c.capacity * (uint64_t)d * 2);
+        }
+        free(halves);
+        struct twin_weight norm = make_vector(gpu, d);
+        struct twin qkv = make_twin(gpu, ref, 1, 4 * d, 2), out = make_twin(gpu, ref, 1, 2 * d, 0);
+        struct twin rope = make_rope(position, 1, d);
+        struct attention a = {.n_heads = 2,
+            .n_kv_heads = 1,
+            .head_dim = d,
+            .q_norm = &norm.gpu,
+            .k_norm = &norm.gpu,
+            .eps = 1e-6f,
+            .writes_kv = true,
+            .first_position = position,
+            .rope = rope.gpu,
+            .kv = &layer.gpu};
+        struct attention b = a;
+        b.q_norm = b.k_norm = &norm.ref;
+        b.rope = rope.ref;
+        b.kv = &layer.ref;
+        gpu->attend(gpu, qkv.gpu, &a, out.gpu);
+        ref->attend(ref, qkv.ref, &b, out.ref);
+        double distance = difference(gpu, ref, &out);
+        if (!(distance <= 1e-3)) // keys and values in 16 bits
+            fail_msg("relative difference %.3g: heads of %d at %d", distance, d, position);
+        free_twin(gpu, ref, &qkv);
+        free_twin(gpu, ref, &out);
+        free_twin(gpu, ref, &rope);
+        free_layer(&layer);
+        free_weight(gpu, &norm);
+    }
 }
 
 static void rows_may_see_ahead(void **state)
@@ -407,6 +459,7 @@ int main(void)
         cmocka_unit_test(every_head_size_attends),
         cmocka_unit_test(rings_wrap_inside_a_window),
         cmocka_unit_test(values_may_be_raw_keys),
+        cmocka_unit_test(stale_slots_do_not_show),
         cmocka_unit_test(rows_may_see_ahead),
         cmocka_unit_test(many_keys_are_split_into_pieces),
         cmocka_unit_test(rows_are_cut_by_tiles_of_queries),

@@ -293,8 +293,9 @@ static void streams_go_through_gated_units(void **state)
         const struct stream_case *c = &stream_cases[i];
         struct twin_stream s;
         make_stream(c, &s);
+        static const enum gguf_type up_types[] = {GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q3_K};
         struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1),
-                           up = make_weight(gpu, GGUF_TYPE_Q4_K, c->d, 75, 1);
+                           up = make_weight(gpu, up_types[i % 4], c->d, 75, 1);
         struct linear gate_gpu = {.weight = gate.gpu}, gate_ref = {.weight = gate.ref};
         struct linear up_gpu = {.weight = up.gpu}, up_ref = {.weight = up.ref};
         struct twin out = make_twin(gpu, ref, c->n_rows, 75, 0);

@@ -191,8 +191,8 @@ void webgpu_attend_tile(uint32_t head_dim, struct attend_tile *t)
     t->n_queries = tm * lm;
     t->n_keys = 4 * groups * ln;
     snprintf(t->definitions, sizeof t->definitions,
-        "VECTORS=%u PADDED=%d CHUNKS=%u COLUMNS=%u TM=%u LM=%u LN=%u GROUPS=%u QUADS=%u SHARES=%u XV=%u YV=%u VV=%u ROOM=%u",
-        vectors, vectors % 4 != 0, divide_up(vectors, 4), columns, tm, lm, ln, groups, quads, ln / 4, divide_up(tm * 4, ln),
+        "VECTORS=%u PADDED=%d CHUNKS=%u COLUMNS=%u TM=%u LM=%u LN=%u GROUPS=%u QUADS=%u FOURS=%u XV=%u YV=%u VV=%u ROOM=%u",
+        vectors, vectors % 4 != 0, divide_up(vectors, 4), columns, tm, lm, ln, groups, quads, tm / 4, divide_up(tm * 4, ln),
         of_keys / lm, of_values / lm, room > of_tops ? room : of_tops);
 }
 

@@ -52,7 +52,7 @@ const INVOCATIONS = LM * LN;
 const KEYS = 4u * ${GROUPS}u * LN;
 const PITCH = LM + 2u; // padded, so that writers of four vectors of a row hit different banks
 // Queries, then weights: [rows LM apart][vector][row]. Keys as [one of four, of a group][vector][key], values as
-// [key][stretch of LN vectors][vector], in between the largest scores as [row][invocation].
+// [key][stretch of LN vectors][vector], in between the largest scores as [four rows, LM apart][invocation].
 var<workgroup> xs: array<array<array<vec4<f32>, PITCH>, 4>, ${TM}>;
 var<workgroup> ys: array<array<vec4<f32>, LN>, ${ROOM}>;
 
@@ -145,6 +145,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var largest${i} = -1.0e30; // well above the score of what a query does not see
     var total${i} = 0.0;
 #end
+    // Its largest scores or totals, of four rows to a vector: what several invocations store must be whole vectors.
+    var marks_of_rows: array<vec4<f32>, ${FOURS}>;
     // What it brings: vectors of queries, keys and values.
     let xj = t % 4u;
     let x_lane = (t / 4u) % LM;
@@ -228,21 +230,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
             top = max(top, max(max(score${i}_${g}.x, score${i}_${g}.y), max(score${i}_${g}.z, score${i}_${g}.w)));
 #end
-            let at = (${i}u * LM + mr) * (LN / 4u) + nr / 4u;
-            ys[at / LN][at % LN][nr % 4u] = top;
+            marks_of_rows[${i} / 4][${i} % 4] = top;
         }
 #end
+#for f FOURS
+        ys[${f}u * LM + mr][nr] = marks_of_rows[${f}];
+#end
         workgroupBarrier();
+#for f FOURS
+        for (var n = 0u; n < LN; n++) {
+            marks_of_rows[${f}] = max(marks_of_rows[${f}], ys[${f}u * LM + mr][n]);
+        }
+#end
 #for i TM
         {
-            var top = largest${i};
-#for f SHARES
-            {
-                let at = (${i}u * LM + mr) * (LN / 4u) + ${f}u;
-                let tops = ys[at / LN][at % LN];
-                top = max(top, max(max(tops.x, tops.y), max(tops.z, tops.w)));
-            }
-#end
+            let top = max(largest${i}, marks_of_rows[${i} / 4][${i} % 4]);
             let fade = exp(largest${i} - top);
             largest${i} = top;
             total${i} *= fade;
@@ -298,22 +300,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // The invocations of a row add up their totals.
     workgroupBarrier();
 #for i TM
-    {
-        let at = (${i}u * LM + mr) * (LN / 4u) + nr / 4u;
-        ys[at / LN][at % LN][nr % 4u] = total${i};
-    }
+    marks_of_rows[${i} / 4][${i} % 4] = total${i};
+#end
+#for f FOURS
+    ys[${f}u * LM + mr][nr] = marks_of_rows[${f}];
 #end
     workgroupBarrier();
+#for f FOURS
+    marks_of_rows[${f}] = vec4<f32>(0.0);
+    for (var n = 0u; n < LN; n++) {
+        marks_of_rows[${f}] += ys[${f}u * LM + mr][n];
+    }
+#end
 #for i TM
     {
-        var total = 0.0;
-#for f SHARES
-        {
-            let at = (${i}u * LM + mr) * (LN / 4u) + ${f}u;
-            let totals = ys[at / LN][at % LN];
-            total += (totals.x + totals.y) + (totals.z + totals.w);
-        }
-#end
+        let total = marks_of_rows[${i} / 4][${i} % 4];
         let query = first_query + ${i}u * LM + mr;
 #if TOWER
         let factor = 1.0 / total;

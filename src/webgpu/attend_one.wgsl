@@ -2,9 +2,9 @@
 // of its keys; keys and values in 16 bits.
 //
 // All a workgroup needs from memory is asked for before any of it is used, since with one position the waits are what takes time.
-// Every workgroup norms and rotates its query. STORES: the new key and value come with the query; workgroups whose piece ends at the
-// new position make them for themselves, the first query head of each key head also stores them. Then tiles of keys: LANES
-// invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
+// Every workgroup norms and rotates its query. STORES: the new key and value come with the query and are made by every workgroup for
+// itself; of those whose piece ends at the new position the first query head of each key head also stores them. Then tiles of keys:
+// LANES invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
 struct Params {
     q_norm_at: u32,
     k_norm_at: u32,
@@ -16,9 +16,9 @@ struct Params {
     eps: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-#bind write qkv: array<f32>
-#bind write rope: array<f32>
-#bind read vectors: array<f32>
+#bind write qkv: array<vec4<f32>>
+#bind write rope: array<vec4<f32>>
+#bind read vectors: array<vec4<f32>>
 #bind write keys: array<vec4<u32>>
 #bind write values: array<vec4<u32>>
 #bind write out: array<vec4<f32>>
@@ -28,22 +28,18 @@ struct Params {
 #use reduce WG=256
 
 const HD = ${HD}u;
-const PAIRS = HD / 2u;       // of elements that turn together, and of neighbours that make a word of the cache
-const QUADS = HD / 8u;       // vectors of 4 words in a head
+const QUADS = HD / 8u;       // vectors of 4 words of the cache in a head, and of 4 elements in half of it
 const TILE = ${TILE}u;       // keys
 const LANES = 256u / TILE;   // of a key
 const GROUPS = 256u / QUADS; // of invocations, for the values
 const N_KV_HEADS = ${N_KV_HEADS}u;
 const PER_KV = ${N_HEADS}u / N_KV_HEADS;
-var<workgroup> q: array<vec4<f32>, PAIRS / 2u>;
+var<workgroup> q: array<vec4<f32>, 2u * QUADS>;
 #if STORES
-var<workgroup> new_key: array<vec4<f32>, PAIRS / 2u>;
-var<workgroup> new_value: array<vec4<f32>, PAIRS / 2u>;
+var<workgroup> new_key: array<vec4<f32>, 2u * QUADS>;
+var<workgroup> new_value: array<vec4<f32>, 2u * QUADS>;
 #end
-var<workgroup> scores: array<vec4<f32>, TILE / 4u>;
-#if !LANE_SHUFFLES
-var<workgroup> lane_scores: array<f32, 256>;
-#end
+var<workgroup> scores: array<f32, TILE>;
 var<workgroup> totals: array<f32, GROUPS>;
 var<workgroup> sums: array<vec4<f32>, 512>;
 
@@ -77,46 +73,60 @@ fn packed(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
     return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
 
+fn squares_of(a: vec4<f32>, b: vec4<f32>) -> f32 {
+    return dot(a, a) + dot(b, b);
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let h = group.x;
     let kv_head = h / PER_KV;
-    // Elements i and i + PAIRS turn together.
-    let i = t % PAIRS;
-    let q_at = h * HD + i;
-    var q_pair = vec2<f32>(qkv[q_at], qkv[q_at + PAIRS]);
-    let turn = vec2<f32>(rope[i], rope[i + PAIRS]);
+    // Elements 4 i to 4 i + 3 turn with those half a head further.
+    let i = t % QUADS;
+    let q_at = h * 2u * QUADS + i;
+    var q_a = qkv[q_at];
+    var q_b = qkv[q_at + QUADS];
+    let cosines = rope[i];
+    let sines = rope[i + QUADS];
 #if STORES
-    let k_at = (${N_HEADS}u + kv_head) * HD + i;
-    let v_at = (${V_FIRST}u + kv_head) * HD + i;
-    var k_pair = vec2<f32>(qkv[k_at], qkv[k_at + PAIRS]);
-    var v_pair = vec2<f32>(qkv[v_at], qkv[v_at + PAIRS]);
-    let k_norm = vec2<f32>(vectors[p.k_norm_at + i], vectors[p.k_norm_at + i + PAIRS]);
+    let k_at = (${N_HEADS}u + kv_head) * 2u * QUADS + i;
+    let v_at = (${V_FIRST}u + kv_head) * 2u * QUADS + i;
+    var k_a = qkv[k_at];
+    var k_b = qkv[k_at + QUADS];
+    let v_a = qkv[v_at];
+    let v_b = qkv[v_at + QUADS];
+    let k_norm = p.k_norm_at / 4u + i;
+    let k_norm_a = vectors[k_norm];
+    let k_norm_b = vectors[k_norm + QUADS];
 #end
-    let q_norm = vec2<f32>(vectors[p.q_norm_at + i], vectors[p.q_norm_at + i + PAIRS]);
+    let q_norm = p.q_norm_at / 4u + i;
+    let q_norm_a = vectors[q_norm];
+    let q_norm_b = vectors[q_norm + QUADS];
     let begin = p.low + group.z * p.piece;
     let limit = min(begin + p.piece, p.position + 1u);
     ask(begin, limit, kv_head, t);
 
-    let counts = select(0.0, 1.0, t < PAIRS);
+    let counts = select(0.0, 1.0, t < QUADS);
 #if STORES
-    let squares = group_sums(counts * vec3<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair)), t);
+    let squares = group_sums(counts * vec3<f32>(squares_of(q_a, q_b), squares_of(k_a, k_b), squares_of(v_a, v_b)), t);
     let factors = 1.0 / sqrt(squares / f32(HD) + p.eps);
-    q_pair *= factors.x * q_norm;
-    k_pair *= factors.y * k_norm;
-    v_pair *= factors.z;
+    q_a *= factors.x * q_norm_a;
+    q_b *= factors.x * q_norm_b;
+    k_a *= factors.y * k_norm_a;
+    k_b *= factors.y * k_norm_b;
 #else
-    q_pair *= 1.0 / sqrt(group_sum(counts * dot(q_pair, q_pair), t) / f32(HD) + p.eps) * q_norm;
+    let factor = 1.0 / sqrt(group_sum(counts * squares_of(q_a, q_b), t) / f32(HD) + p.eps);
+    q_a *= factor * q_norm_a;
+    q_b *= factor * q_norm_b;
 #end
-    if (t < PAIRS) {
-        let j = i + PAIRS;
-        q[i / 4u][i % 4u] = q_pair.x * turn.x - q_pair.y * turn.y;
-        q[j / 4u][j % 4u] = q_pair.y * turn.x + q_pair.x * turn.y;
+    if (t < QUADS) {
+        q[i] = q_a * cosines - q_b * sines;
+        q[i + QUADS] = q_b * cosines + q_a * sines;
 #if STORES
-        new_key[i / 4u][i % 4u] = k_pair.x * turn.x - k_pair.y * turn.y;
-        new_key[j / 4u][j % 4u] = k_pair.y * turn.x + k_pair.x * turn.y;
-        new_value[i / 4u][i % 4u] = v_pair.x;
-        new_value[j / 4u][j % 4u] = v_pair.y;
+        new_key[i] = k_a * cosines - k_b * sines;
+        new_key[i + QUADS] = k_b * cosines + k_a * sines;
+        new_value[i] = v_a * factors.z;
+        new_value[i + QUADS] = v_b * factors.z;
 #end
     }
     workgroupBarrier();
@@ -145,7 +155,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         let column = 2u * (t % QUADS);
 #for i ${STEPS}
-        if (tile + t / QUADS + ${i}u * GROUPS == p.position) {
+        // Behind it too, where what the cache held before was asked for: no number must stay out even with a weight of 0.
+        if (tile + t / QUADS + ${i}u * GROUPS >= p.position) {
             value${i} = packed(new_value[column], new_value[column + 1u]);
         }
 #end
@@ -158,31 +169,35 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 + dot(q[w + 1u], vec4<f32>(unpack2x16float(key${i}.z), unpack2x16float(key${i}.w)));
         }
 #end
-        let own = t / LANES;
 #if LANE_SHUFFLES
 #for i ${LANE_SHUFFLES}
         score += subgroupShuffleXor(score, 1u << ${i}u);
 #end
-        if (t % LANES == 0u) {
-            scores[own / 4u][own % 4u] = select(-3.0e38, score, key < limit);
-        }
 #else
-        lane_scores[t] = score;
+        sums[t].x = score; // they are free until the end
         workgroupBarrier();
         if (t % LANES == 0u) {
-            var all = 0.0;
-            for (var lane = 0u; lane < LANES; lane++) {
-                all += lane_scores[t + lane];
+            for (var lane = 1u; lane < LANES; lane++) {
+                score += sums[t + lane].x;
             }
-            scores[own / 4u][own % 4u] = select(-3.0e38, all, key < limit);
         }
 #end
-        workgroupBarrier();
-        var tops = scores[0];
-        for (var s = 1u; s < TILE / 4u; s++) {
-            tops = max(tops, scores[s]);
+        if (t % LANES == 0u) {
+            scores[t / LANES] = select(-3.0e38, score, key < limit);
         }
-        let top = max(largest, max(max(tops.x, tops.y), max(tops.z, tops.w)));
+        workgroupBarrier();
+#if SUBGROUPS
+        var top = scores[t % TILE];
+        for (var s = ${SG}u; s < TILE; s += ${SG}u) {
+            top = max(top, scores[(t + s) % TILE]);
+        }
+        top = max(largest, subgroup_max(top));
+#else
+        var top = largest;
+        for (var s = 0u; s < TILE; s++) {
+            top = max(top, scores[s]);
+        }
+#end
         let fade = exp(largest - top);
         largest = top;
         total *= fade;
@@ -190,8 +205,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum1 *= fade;
 #for i ${STEPS}
         {
-            let behind = t / QUADS + ${i}u * GROUPS;
-            let weight = exp(scores[behind / 4u][behind % 4u] - top);
+            let weight = exp(scores[t / QUADS + ${i}u * GROUPS] - top);
             total += weight;
             sum0 += weight * vec4<f32>(unpack2x16float(value${i}.x), unpack2x16float(value${i}.y));
             sum1 += weight * vec4<f32>(unpack2x16float(value${i}.z), unpack2x16float(value${i}.w));

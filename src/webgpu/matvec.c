@@ -11,10 +11,9 @@ enum {
     MOST_GATED_GROUPS = 384,
     // Integers, in pairs of units.
     MOST_PRELOADED_PAIRS = 6,
-    STAGED_PAIRS = 64,    // staged at a time
-    MOST_UNITS = 1 << 16, // what the kernels' key holds
-    MOST_LANES = 32,      // that share a row
-    MANY_ROWS = 1 << 15,  // with so many, MANY_LANES share one
+    STAGED_PAIRS = 64,   // staged at a time
+    MOST_LANES = 32,     // that share a row
+    MANY_ROWS = 1 << 15, // with so many, MANY_LANES share one
     MANY_LANES = 8,
     MOST_SPLITS = 8,     // of the columns
     ENOUGH_GROUPS = 120, // workgroups
@@ -46,9 +45,9 @@ struct matvec {
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
     uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
-    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 4; // sums, reductions and marks
+    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 6; // sums, reductions and what neighbours exchange
     bool takes = !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 &&
-                 m->n_units < MOST_UNITS && !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
+                 !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
         takes = takes && m->layouts[k]->type->integers;
     return takes;
@@ -76,8 +75,8 @@ static uint32_t integer_splits_of(uint32_t n_pairs)
     return 1;
 }
 
-// A lane for every pair of a row: more lanes and less for each to do is faster than the other way round, even where a quarter of
-// them goes idle (docs/performance.md). Workgroups get smaller until there are enough of them.
+// A lane for every pair of a row, unless there are many rows: more lanes and less for each to do is faster than the other way
+// round, even where a quarter of them goes idle (docs/performance.md). Workgroups get smaller until there are enough of them.
 static void choose_integer_shape(struct matvec *m, uint32_t n_rows)
 {
     uint32_t pairs = m->n_units / m->n_splits;

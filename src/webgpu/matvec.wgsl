@@ -257,9 +257,17 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
     let row = select(batch_row * ${N_IN_OF}, 0u, ${SPLIT} == 1);
     let origin = chunk * ${CHUNK}u * ${UNIT_VECTORS}u;
 #if INTEGER
+#if SHUFFLES_VECTORS
 #for r ${ROUNDS}
     let v${r} = ${r}u * ${WG}u + t;
     make_vector(v${r}, t, v${r} < ${STAGED}u, own_vector(row, batch_row, origin + v${r}));
+#end
+#else
+    // Not unrolled: compilers need long for that many barriers.
+    for (var first = 0u; first < ${STAGED}u; first += ${WG}u) {
+        let v = first + t;
+        make_vector(v, t, v < ${STAGED}u, own_vector(row, batch_row, origin + v));
+    }
 #end
 #else
     for (var v = t; v < ${STAGED}u; v += ${WG}u) {

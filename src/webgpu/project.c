@@ -99,7 +99,9 @@ void webgpu_norm_gated(struct ops *ops, struct stream *stream, const struct weig
 {
     struct webgpu *gpu = webgpu_of(ops);
     const struct linear *parts[2] = {gate, up};
-    if (fuses(gpu, stream, parts, 2)) {
+    // One kernel arranges the input for both, as their type wants it.
+    bool same = device_of(gate)->layout.index == device_of(up)->layout.index;
+    if (same && fuses(gpu, stream, parts, 2)) {
         struct fusion f = {.norm = norm, .parts = parts, .n_parts = 2, .flags = VEC_GATED | activation_flags(activation)};
         fused_matvec(gpu, stream, &f, out);
         return;

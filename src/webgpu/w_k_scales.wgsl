@@ -23,7 +23,7 @@ fn scales${K}(head: vec4<u32>, g: u32) -> vec4<f32> {
 // The product of pair v with stretch `inside` of the staged integers, given those of its sub-blocks without scales.
 fn scaled_pair${K}(head: vec4<u32>, v: u32, a: vec2<i32>, b: vec2<i32>, inside: u32) -> f32 {
     let s = steps${K}(head, v);
-    let sums = x_sums[inside];
+    let sums = sums_of(inside);
     let least = s.z * (sums.x + sums.y) + s.w * (sums.z + sums.w);
     let d = halves(head.x);
     return x_scales[inside] * (d.x * joined(s.x * a + s.y * b) - d.y * f32(least));

@@ -46,7 +46,7 @@ fn fetch_pair${K}(row: u32, v: u32) -> Pair${K} {
 fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
     let a = run_dot(low_nibbles(r.a), inside) + run_dot(high_nibbles(r.a), STRIDE + inside);
     let b = run_dot(low_nibbles(r.b), 2u * STRIDE + inside) + run_dot(high_nibbles(r.b), 3u * STRIDE + inside);
-    let sums = x_sums[inside];
+    let sums = sums_of(inside);
     return x_scales[inside] * dot(halves(r.s), vec2<f32>(joined(a) - 8.0 * f32(sums.x + sums.y), joined(b) - 8.0 * f32(sums.z + sums.w)));
 }
 #end

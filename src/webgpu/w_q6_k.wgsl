@@ -76,8 +76,8 @@ fn pair_dot${K}(r: Pair${K}, v: u32, inside: u32) -> f32 {
         + c.y * run_dot(low_nibbles(far) | crumbs${K}(r.h, 2u), 2u * STRIDE + at);
     let b = c.z * run_dot(high_nibbles(near) | crumbs${K}(r.h, 4u), at + 1u)
         + c.w * run_dot(high_nibbles(far) | crumbs${K}(r.h, 6u), 2u * STRIDE + at + 1u);
-    let sa = x_sums[first];
-    let sb = x_sums[first + 1u];
+    let sa = sums_of(first);
+    let sb = sums_of(first + 1u);
     let offset_a = c.x * select(sa.x, sa.y, run == 1u) + c.y * select(sa.z, sa.w, run == 1u);
     let offset_b = c.z * select(sb.x, sb.y, run == 1u) + c.w * select(sb.z, sb.w, run == 1u);
     return half_at(r.d, v >> 2u) * (x_scales[first] * (joined(a) - 32.0 * f32(offset_a))
