@@ -16,9 +16,9 @@ struct Params {
     eps: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-#bind write qkv: array<vec4<f32>>
-#bind write rope: array<vec4<f32>>
-#bind read vectors: array<vec4<f32>>
+#bind write qkv: array<f32>
+#bind write rope: array<f32>
+#bind read vectors: array<f32>
 #bind write keys: array<vec4<u32>>
 #bind write values: array<vec4<u32>>
 #bind write out: array<vec4<f32>>
@@ -28,16 +28,17 @@ struct Params {
 #use reduce WG=256
 
 const HD = ${HD}u;
-const QUADS = HD / 8u;       // vectors of 4 words of the cache in a head, and of 4 elements in half of it
+const PAIRS = HD / 2u;       // of elements that turn together, and of neighbours that make a word of the cache
+const QUADS = HD / 8u;       // vectors of 4 words in a head
 const TILE = ${TILE}u;       // keys
 const LANES = 256u / TILE;   // of a key
 const GROUPS = 256u / QUADS; // of invocations, for the values
 const N_KV_HEADS = ${N_KV_HEADS}u;
 const PER_KV = ${N_HEADS}u / N_KV_HEADS;
-var<workgroup> q: array<vec4<f32>, 2u * QUADS>;
+var<workgroup> q: array<f32, HD>;
 #if STORES
-var<workgroup> new_key: array<vec4<f32>, 2u * QUADS>;
-var<workgroup> new_value: array<vec4<f32>, 2u * QUADS>;
+var<workgroup> new_key: array<f32, HD>;
+var<workgroup> new_value: array<f32, HD>;
 #end
 var<workgroup> scores: array<f32, TILE>;
 var<workgroup> totals: array<f32, GROUPS>;
@@ -73,68 +74,69 @@ fn packed(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
     return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
 
-fn squares_of(a: vec4<f32>, b: vec4<f32>) -> f32 {
-    return dot(a, a) + dot(b, b);
+// Their vector w. What invocations store elements of are no vectors: one might undo what another did.
+fn query(w: u32) -> vec4<f32> {
+    return vec4<f32>(q[4u * w], q[4u * w + 1u], q[4u * w + 2u], q[4u * w + 3u]);
 }
+#if STORES
+
+fn key_of_now(w: u32) -> vec4<f32> {
+    return vec4<f32>(new_key[4u * w], new_key[4u * w + 1u], new_key[4u * w + 2u], new_key[4u * w + 3u]);
+}
+
+fn value_of_now(w: u32) -> vec4<f32> {
+    return vec4<f32>(new_value[4u * w], new_value[4u * w + 1u], new_value[4u * w + 2u], new_value[4u * w + 3u]);
+}
+#end
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
     let h = group.x;
     let kv_head = h / PER_KV;
-    // Elements 4 i to 4 i + 3 turn with those half a head further.
-    let i = t % QUADS;
-    let q_at = h * 2u * QUADS + i;
-    var q_a = qkv[q_at];
-    var q_b = qkv[q_at + QUADS];
-    let cosines = rope[i];
-    let sines = rope[i + QUADS];
+    // Elements i and i + PAIRS turn together.
+    let i = t % PAIRS;
+    let q_at = h * HD + i;
+    var q_pair = vec2<f32>(qkv[q_at], qkv[q_at + PAIRS]);
+    let turn = vec2<f32>(rope[i], rope[i + PAIRS]);
 #if STORES
-    let k_at = (${N_HEADS}u + kv_head) * 2u * QUADS + i;
-    let v_at = (${V_FIRST}u + kv_head) * 2u * QUADS + i;
-    var k_a = qkv[k_at];
-    var k_b = qkv[k_at + QUADS];
-    let v_a = qkv[v_at];
-    let v_b = qkv[v_at + QUADS];
-    let k_norm = p.k_norm_at / 4u + i;
-    let k_norm_a = vectors[k_norm];
-    let k_norm_b = vectors[k_norm + QUADS];
+    let k_at = (${N_HEADS}u + kv_head) * HD + i;
+    let v_at = (${V_FIRST}u + kv_head) * HD + i;
+    var k_pair = vec2<f32>(qkv[k_at], qkv[k_at + PAIRS]);
+    var v_pair = vec2<f32>(qkv[v_at], qkv[v_at + PAIRS]);
+    let k_norm = vec2<f32>(vectors[p.k_norm_at + i], vectors[p.k_norm_at + i + PAIRS]);
 #end
-    let q_norm = p.q_norm_at / 4u + i;
-    let q_norm_a = vectors[q_norm];
-    let q_norm_b = vectors[q_norm + QUADS];
+    let q_norm = vec2<f32>(vectors[p.q_norm_at + i], vectors[p.q_norm_at + i + PAIRS]);
     let begin = p.low + group.z * p.piece;
     let limit = min(begin + p.piece, p.position + 1u);
     ask(begin, limit, kv_head, t);
 
-    let counts = select(0.0, 1.0, t < QUADS);
+    let counts = select(0.0, 1.0, t < PAIRS);
 #if STORES
-    let squares = group_sums(counts * vec3<f32>(squares_of(q_a, q_b), squares_of(k_a, k_b), squares_of(v_a, v_b)), t);
+    let squares = group_sums(counts * vec3<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair)), t);
     let factors = 1.0 / sqrt(squares / f32(HD) + p.eps);
-    q_a *= factors.x * q_norm_a;
-    q_b *= factors.x * q_norm_b;
-    k_a *= factors.y * k_norm_a;
-    k_b *= factors.y * k_norm_b;
+    q_pair *= factors.x * q_norm;
+    k_pair *= factors.y * k_norm;
+    v_pair *= factors.z;
 #else
-    let factor = 1.0 / sqrt(group_sum(counts * squares_of(q_a, q_b), t) / f32(HD) + p.eps);
-    q_a *= factor * q_norm_a;
-    q_b *= factor * q_norm_b;
+    q_pair *= 1.0 / sqrt(group_sum(counts * dot(q_pair, q_pair), t) / f32(HD) + p.eps) * q_norm;
 #end
-    if (t < QUADS) {
-        q[i] = q_a * cosines - q_b * sines;
-        q[i + QUADS] = q_b * cosines + q_a * sines;
+    if (t < PAIRS) {
+        let j = i + PAIRS;
+        q[i] = q_pair.x * turn.x - q_pair.y * turn.y;
+        q[j] = q_pair.y * turn.x + q_pair.x * turn.y;
 #if STORES
-        new_key[i] = k_a * cosines - k_b * sines;
-        new_key[i + QUADS] = k_b * cosines + k_a * sines;
-        new_value[i] = v_a * factors.z;
-        new_value[i + QUADS] = v_b * factors.z;
+        new_key[i] = k_pair.x * turn.x - k_pair.y * turn.y;
+        new_key[j] = k_pair.y * turn.x + k_pair.x * turn.y;
+        new_value[i] = v_pair.x;
+        new_value[j] = v_pair.y;
 #end
     }
     workgroupBarrier();
 #if STORES
     if (limit == p.position + 1u && h % PER_KV == 0u && t < QUADS) {
         let at = ((p.position % p.capacity) * N_KV_HEADS + kv_head) * QUADS + t;
-        keys[at] = packed(new_key[2u * t], new_key[2u * t + 1u]);
-        values[at] = packed(new_value[2u * t], new_value[2u * t + 1u]);
+        keys[at] = packed(key_of_now(2u * t), key_of_now(2u * t + 1u));
+        values[at] = packed(value_of_now(2u * t), value_of_now(2u * t + 1u));
     }
 #end
 
@@ -149,7 +151,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for i ${STEPS}
             {
                 let w = 2u * (t % LANES + ${i}u * LANES);
-                key${i} = packed(new_key[w], new_key[w + 1u]);
+                key${i} = packed(key_of_now(w), key_of_now(w + 1u));
             }
 #end
         }
@@ -157,7 +159,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for i ${STEPS}
         // Behind it too, where what the cache held before was asked for: no number must stay out even with a weight of 0.
         if (tile + t / QUADS + ${i}u * GROUPS >= p.position) {
-            value${i} = packed(new_value[column], new_value[column + 1u]);
+            value${i} = packed(value_of_now(column), value_of_now(column + 1u));
         }
 #end
 #end
@@ -165,8 +167,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for i ${STEPS}
         {
             let w = 2u * (t % LANES + ${i}u * LANES);
-            score += dot(q[w], vec4<f32>(unpack2x16float(key${i}.x), unpack2x16float(key${i}.y)))
-                + dot(q[w + 1u], vec4<f32>(unpack2x16float(key${i}.z), unpack2x16float(key${i}.w)));
+            score += dot(query(w), vec4<f32>(unpack2x16float(key${i}.x), unpack2x16float(key${i}.y)))
+                + dot(query(w + 1u), vec4<f32>(unpack2x16float(key${i}.z), unpack2x16float(key${i}.w)));
         }
 #end
 #if LANE_SHUFFLES

@@ -4,12 +4,12 @@
 // Run k (16 elements) of stretch s: high bytes in x_bytes[k STRIDE + s], low ones in x_bytes[(k + 4) STRIDE + s]. STRIDE is odd, so that
 // lanes with neighbouring stretches or with different runs hit different banks.
 const STRIDE = ${STRIDE}u;
-var<workgroup> x_bytes: array<vec4<u32>, 8u * STRIDE>;
+// Words, not vectors: where neighbours store elements of the same vector, one may undo what another did.
+var<workgroup> x_bytes: array<u32, 32u * STRIDE>;
 var<workgroup> x_sums: array<i32, 4u * STRIDE>; // of runs, as above
 var<workgroup> x_scales: array<f32, STRIDE>;
 #if !SHUFFLES_VECTORS
-var<workgroup> largest_of_vectors: array<f32, ${WG}>;
-var<workgroup> words_of_vectors: array<vec2<u32>, ${WG}>; // high bytes, low bytes
+var<workgroup> exchanged: array<f32, ${WG}>;
 #end
 
 fn largest_of(v: vec4<f32>) -> f32 {
@@ -26,10 +26,10 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
     largest = max(largest, subgroupShuffleXor(largest, 1u << ${k}u));
 #end
 #else
-    largest_of_vectors[t] = largest;
+    exchanged[t] = largest;
     workgroupBarrier();
     for (var k = 0u; k < 16u; k++) {
-        largest = max(largest, largest_of_vectors[t - t % 16u + k]);
+        largest = max(largest, exchanged[t - t % 16u + k]);
     }
 #end
     // Beside 1.5 2^23 a float has no fraction, and its last bits are the integer.
@@ -37,42 +37,31 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
     let bits = bitcast<vec4<u32>>(whole);
     let high = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
     let low = pack4xU8(bits & vec4<u32>(255u));
-    let ones = vec4<u32>(0x01010101u);
-    // A run's four words make one vector of each plane. Whole vectors are stored: where neighbours store elements of the same vector,
-    // one may undo what another did.
     let s = i >> 4u;
     let k = (i >> 2u) & 3u;
+    if (inside) {
+        x_bytes[4u * (k * STRIDE + s) + (i & 3u)] = high;
+        x_bytes[4u * ((k + 4u) * STRIDE + s) + (i & 3u)] = low;
+    }
+    // The sum of a run.
+    var sum = dot(whole - 12582912.0, vec4<f32>(1.0));
 #if SHUFFLES_VECTORS
-    let odd = (t & 1u) == 1u; // takes the low bytes
-    let other = subgroupShuffleXor(select(low, high, odd), 1u);
-    let pair = select(vec2<u32>(high, other), vec2<u32>(other, low), odd);
-    let plane = vec4<u32>(pair, subgroupShuffleXor(pair.x, 2u), subgroupShuffleXor(pair.y, 2u));
-    let sum = bytes_dot(plane, ones) * select(256, 1, odd);
-    let both = sum + subgroupShuffleXor(sum, 1u);
-    if (inside && (i & 2u) == 0u) {
-        x_bytes[(k + select(0u, 4u, odd)) * STRIDE + s] = plane;
-        if (!odd) {
-            x_sums[k * STRIDE + s] = both;
-        }
-    }
-#else
-    words_of_vectors[t] = vec2<u32>(high, low);
-    workgroupBarrier();
-    if (inside && (i & 3u) == 0u) {
-        var highs = vec4<u32>(0u);
-        var lows = vec4<u32>(0u);
-        var sum = 0;
-        for (var j = 0u; j < 4u; j++) {
-            let words = words_of_vectors[t + j];
-            highs[j] = words.x;
-            lows[j] = words.y;
-            sum += 256 * dot4I8Packed(words.x, ones.x) + dot4I8Packed(words.y, ones.x);
-        }
-        x_bytes[k * STRIDE + s] = highs;
-        x_bytes[(k + 4u) * STRIDE + s] = lows;
-        x_sums[k * STRIDE + s] = sum;
-    }
+#for n 2
+    sum += subgroupShuffleXor(sum, 1u << ${n}u);
 #end
+#else
+    workgroupBarrier();
+    exchanged[t] = sum;
+    workgroupBarrier();
+    sum = 0.0;
+    for (var n = 0u; n < 4u; n++) {
+        sum += exchanged[t - t % 4u + n];
+    }
+    workgroupBarrier();
+#end
+    if (inside && (i & 3u) == 0u) {
+        x_sums[k * STRIDE + s] = i32(sum);
+    }
     if (inside && (i & 15u) == 0u) {
         x_scales[s] = select(largest / 32512.0, largest * largest, largest > 3.0e38);
     }
@@ -82,9 +71,13 @@ fn bytes_dot(w: vec4<u32>, x: vec4<u32>) -> i32 {
     return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 }
 
+fn bytes_at(at: u32) -> vec4<u32> {
+    return vec4<u32>(x_bytes[4u * at], x_bytes[4u * at + 1u], x_bytes[4u * at + 2u], x_bytes[4u * at + 3u]);
+}
+
 // The products of 16 weights with a run: with its high bytes, with its low ones.
 fn run_dot(w: vec4<u32>, at: u32) -> vec2<i32> {
-    return vec2<i32>(bytes_dot(w, x_bytes[at]), bytes_dot(w, x_bytes[4u * STRIDE + at]));
+    return vec2<i32>(bytes_dot(w, bytes_at(at)), bytes_dot(w, bytes_at(4u * STRIDE + at)));
 }
 
 // The sums of a stretch's four runs.

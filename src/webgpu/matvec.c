@@ -45,7 +45,7 @@ struct matvec {
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
     uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
-    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 6; // sums, reductions and what neighbours exchange
+    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 4; // sums, reductions and what neighbours exchange
     bool takes = !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 &&
                  !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
