@@ -2,9 +2,9 @@
 // of its keys; keys and values in 16 bits.
 //
 // All a workgroup needs from memory is asked for before any of it is used, since with one position the waits are what takes time.
-// Every workgroup norms and rotates its query. STORES: the new key and value come with the query and are made by every workgroup for
-// itself; of those whose piece ends at the new position the first query head of each key head also stores them. Then tiles of keys:
-// LANES invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
+// Every workgroup norms and rotates its query. STORES: the new key and value come with the query and are made by every workgroup
+// for itself; of those whose piece ends at the new position the first query head of each key head also stores them. Then tiles of
+// keys: LANES invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
 struct Params {
     q_norm_at: u32,
     k_norm_at: u32,
@@ -74,7 +74,7 @@ fn packed(a: vec4<f32>, b: vec4<f32>) -> vec4<u32> {
     return vec4<u32>(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
 }
 
-// Their vector w. What invocations store elements of are no vectors: one might undo what another did.
+// Vector w of what invocations store by elements. It is not kept in vectors: there one might undo what another did.
 fn query(w: u32) -> vec4<f32> {
     return vec4<f32>(q[4u * w], q[4u * w + 1u], q[4u * w + 2u], q[4u * w + 3u]);
 }

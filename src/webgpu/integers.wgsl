@@ -43,24 +43,25 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
         x_bytes[4u * (k * STRIDE + s) + (i & 3u)] = high;
         x_bytes[4u * ((k + 4u) * STRIDE + s) + (i & 3u)] = low;
     }
-    // The sum of a run.
-    var sum = dot(whole - 12582912.0, vec4<f32>(1.0));
+    // The sum of a run, from the bits: compilers may take whole - 12582912 for what it was before it was rounded.
+    let integers = bitcast<vec4<i32>>(bits) - vec4<i32>(0x4b400000);
+    var sum = integers.x + integers.y + integers.z + integers.w;
 #if SHUFFLES_VECTORS
 #for n 2
     sum += subgroupShuffleXor(sum, 1u << ${n}u);
 #end
 #else
     workgroupBarrier();
-    exchanged[t] = sum;
+    exchanged[t] = f32(sum);
     workgroupBarrier();
-    sum = 0.0;
+    sum = 0;
     for (var n = 0u; n < 4u; n++) {
-        sum += exchanged[t - t % 4u + n];
+        sum += i32(exchanged[t - t % 4u + n]);
     }
     workgroupBarrier();
 #end
     if (inside && (i & 3u) == 0u) {
-        x_sums[k * STRIDE + s] = i32(sum);
+        x_sums[k * STRIDE + s] = sum;
     }
     if (inside && (i & 15u) == 0u) {
         x_scales[s] = select(largest / 32512.0, largest * largest, largest > 3.0e38);
