@@ -29,10 +29,15 @@ function say(error: unknown): void {
     libraryError.value = error instanceof CaratError ? `${error.message}. ${error.remedy}` : (error as Error).message;
 }
 
+let refreshes = 0;
+
 export async function refreshLibrary(): Promise<void> {
+    const own = ++refreshes;
     try {
         const opened = await store();
         const [all, used] = await Promise.all([opened.list(), opened.usage()]);
+        if (own !== refreshes) // a later one knows more: this list may have what was deleted meanwhile
+            return;
         stored.value = all.filter((model) => !isDemo(model.key));
         usage.value = used;
         for (const model of all.filter((m) => isDemo(m.key) && m.key !== demoKey)) // of an earlier release
