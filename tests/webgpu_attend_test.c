@@ -70,6 +70,30 @@ static struct twin make_rope(int32_t first, int32_t n, int32_t head_dim)
     return rope;
 }
 
+// Attention of the rows of qkv, from `position` on, on both backends; one norm for queries and keys.
+static void attend_both(const struct case_of_attention *c, const struct layer *layer, const struct twin_weight *norm,
+    int32_t position, const struct twin *qkv, const struct twin *out)
+{
+    struct twin rope = make_rope(position, qkv->gpu.n_rows, c->head_dim);
+    struct attention a = {.n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q_norm = &norm->gpu,
+        .k_norm = &norm->gpu,
+        .eps = 1e-6f,
+        .writes_kv = true,
+        .first_position = position,
+        .rope = rope.gpu,
+        .kv = &layer->gpu};
+    struct attention b = a;
+    b.q_norm = b.k_norm = &norm->ref;
+    b.rope = rope.ref;
+    b.kv = &layer->ref;
+    gpu->attend(gpu, qkv->gpu, &a, out->gpu);
+    ref->attend(ref, qkv->ref, &b, out->ref);
+    free_twin(gpu, ref, &rope);
+}
+
 // Keys are half numbers on both sides, but one rounding may fall the other way where the sums before it differ: 2^-11 of a value.
 static void check_attention(const struct case_of_attention *c)
 {
@@ -192,29 +216,12 @@ static void stale_slots_do_not_show(void **state)
         free(halves);
         struct twin_weight norm = make_vector(gpu, d);
         struct twin qkv = make_twin(gpu, ref, 1, 4 * d, 2), out = make_twin(gpu, ref, 1, 2 * d, 0);
-        struct twin rope = make_rope(position, 1, d);
-        struct attention a = {.n_heads = 2,
-            .n_kv_heads = 1,
-            .head_dim = d,
-            .q_norm = &norm.gpu,
-            .k_norm = &norm.gpu,
-            .eps = 1e-6f,
-            .writes_kv = true,
-            .first_position = position,
-            .rope = rope.gpu,
-            .kv = &layer.gpu};
-        struct attention b = a;
-        b.q_norm = b.k_norm = &norm.ref;
-        b.rope = rope.ref;
-        b.kv = &layer.ref;
-        gpu->attend(gpu, qkv.gpu, &a, out.gpu);
-        ref->attend(ref, qkv.ref, &b, out.ref);
+        attend_both(&c, &layer, &norm, position, &qkv, &out);
         double distance = difference(gpu, ref, &out);
         if (!(distance <= 1e-3)) // keys and values in 16 bits
             fail_msg("relative difference %.3g: heads of %d at %d", distance, d, position);
         free_twin(gpu, ref, &qkv);
         free_twin(gpu, ref, &out);
-        free_twin(gpu, ref, &rope);
         free_layer(&layer);
         free_weight(gpu, &norm);
     }
@@ -274,30 +281,13 @@ static void pieces_of_attention_join_in_the_next_product(void **state)
     for (int32_t position = 0, n = 200; position <= 200; position += n, n = 1) {
         struct twin qkv = make_twin(gpu, ref, n, 6 * 64, 2), out = make_twin(gpu, ref, n, 256, 0),
                     y = make_twin(gpu, ref, n, 96, 0);
-        struct twin rope = make_rope(position, n, 64);
-        struct attention a = {.n_heads = 4,
-            .n_kv_heads = 1,
-            .head_dim = 64,
-            .q_norm = &norm.gpu,
-            .k_norm = &norm.gpu,
-            .eps = 1e-6f,
-            .writes_kv = true,
-            .first_position = position,
-            .rope = rope.gpu,
-            .kv = &layer.gpu};
-        struct attention b = a;
-        b.q_norm = b.k_norm = &norm.ref;
-        b.rope = rope.ref;
-        b.kv = &layer.ref;
-        gpu->attend(gpu, qkv.gpu, &a, out.gpu);
-        ref->attend(ref, qkv.ref, &b, out.ref);
+        attend_both(&c, &layer, &norm, position, &qkv, &out);
         gpu->project(gpu, out.gpu, &on_gpu, y.gpu);
         ref->project(ref, out.ref, &on_ref, y.ref);
         assert_true(difference(gpu, ref, &y) <= 1e-3); // keys and values in 16 bits, see above
         free_twin(gpu, ref, &qkv);
         free_twin(gpu, ref, &out);
         free_twin(gpu, ref, &y);
-        free_twin(gpu, ref, &rope);
     }
     free_layer(&layer);
     free_weight(gpu, &norm);

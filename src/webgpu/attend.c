@@ -134,15 +134,13 @@ static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attentio
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
-    uint32_t lanes = 256 / tile, shuffles = 0;
-    while (1u << shuffles < lanes)
-        shuffles++;
+    uint32_t lanes = 256 / tile;
     char definitions[192];
     snprintf(definitions, sizeof definitions,
         "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d SUMS_AT_ONCE=%d LANE_SHUFFLES=%u",
         a->head_dim, tile, (uint32_t)a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads,
         a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces, a->writes_kv, a->writes_kv,
-        gpu->subgroup_size >= lanes ? shuffles : 0);
+        gpu->subgroup_size >= lanes ? log2_up(lanes) : 0);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 

@@ -158,6 +158,15 @@ static inline uint32_t divide_up(uint32_t a, uint32_t b)
     return (a + b - 1) / b;
 }
 
+// The least k with 2^k >= n.
+static inline uint32_t log2_up(uint32_t n)
+{
+    uint32_t k = 0;
+    while (1u << k < n)
+        k++;
+    return k;
+}
+
 // --- webgpu_ops.c ---
 
 // Keeps the first failure for the next read or poll.

@@ -82,9 +82,8 @@ static void choose_integer_shape(struct matvec *m, uint32_t n_rows)
     uint32_t pairs = m->n_units / m->n_splits;
     bool fused = m->flags & VEC_FUSED, gated = m->flags & VEC_GATED;
     m->rows = 1;
-    m->lanes_log2 = 0;
-    while (1u << m->lanes_log2 < (n_rows < MANY_ROWS ? MOST_LANES : MANY_LANES) && 1u << m->lanes_log2 < pairs)
-        m->lanes_log2++;
+    uint32_t most = n_rows < MANY_ROWS ? MOST_LANES : MANY_LANES;
+    m->lanes_log2 = log2_up(pairs < most ? pairs : most);
     m->group = 256;
     while (m->group > (fused ? 128 : 64) && divide_up(n_rows, m->group >> m->lanes_log2) * m->n_splits < ENOUGH_GROUPS)
         m->group /= 2;
@@ -138,9 +137,7 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
     uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes), units = m->n_units / m->n_splits;
     uint32_t staged = (m->preload ? steps * lanes : m->chunk) * (m->integers ? 16 : 8);
-    uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg, shuffles = 0;
-    while (1u << shuffles < stretch)
-        shuffles++;
+    uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg;
     size_t n = 0;
     bool is_static = knows_units(m);
     for (int k = 0; k < m->n_parts; k++) {
@@ -157,8 +154,7 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         is_static ? "ROWS0" : "p.n_rows");
     n += (size_t)snprintf(text + n, size - n,
         "PARTS=%d MORE_PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d "
-        "GATED=%d ODD=%d "
-        "BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
+        "GATED=%d ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
         m->n_parts, m->n_parts - 1, gated ? 1 : m->n_parts, m->n_parts > 1 && !gated, fused, !!(f & VEC_TERM),
         !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM),
         !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP),
@@ -166,12 +162,11 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
         "XS_VECTORS=%u PRELOAD=%d SHUFFLES=%u STRETCH=%u CROSS=%d SUMS=%u INTEGER=%d STRIDE=%u SHUFFLES_VECTORS=%d DOT=%s "
-        "FETCH=%s "
-        "INPUT=%s UNIT_VECTORS=%d",
+        "FETCH=%s INPUT=%s UNIT_VECTORS=%d",
         m->group, lanes, m->rows, totals, m->n_splits > 1, units, m->chunk, divide_up(units, m->chunk),
         !fused && (!m->preload || units > m->chunk), steps, staged, divide_up(staged, m->group), staged * 17 / 16 + 1, m->preload,
-        shuffles, stretch, stretch < lanes, m->group / stretch * totals, m->integers, integer_stride(staged / 16), sg >= 16,
-        m->integers ? "pair_dot" : "dot", m->integers ? "fetch_pair" : "fetch", m->integers ? "inside" : "x,pairs",
+        log2_up(stretch), stretch, stretch < lanes, m->group / stretch * totals, m->integers, integer_stride(staged / 16),
+        sg >= 16, m->integers ? "pair_dot" : "dot", m->integers ? "fetch_pair" : "fetch", m->integers ? "inside" : "x,pairs",
         m->integers ? 16 : 8);
 }
 

@@ -20,11 +20,8 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
     if (pipeline != NULL)
         return pipeline;
     char all[3700];
-    uint32_t log2 = 0;
-    while (1u << log2 < gpu->subgroup_size)
-        log2++;
     snprintf(all, sizeof all, "EXACT_HALF=%d SUBGROUPS=%d SG=%u SG_LOG2=%u %s", gpu->exact_half, gpu->subgroup_size > 0,
-        gpu->subgroup_size, log2, definitions);
+        gpu->subgroup_size, log2_up(gpu->subgroup_size), definitions);
     struct carat_error err = {0};
     pipeline = kernel_make(gpu->kernels, gpu->gpu, key, file, all, &err);
     if (pipeline == NULL)
