@@ -316,6 +316,47 @@ test('a local file is imported and verified like a download', async () => {
     assert.deepEqual(await contents(store, 'local'), bytes);
 });
 
+// Every operation on the folder or its files takes some turns of the event loop before and after it, by chance.
+function slowFolder(inner, seed) {
+    let state = seed;
+    const someTurns = async () => {
+        state = (state * 1103515245 + 12345) % 2147483648;
+        for (let n = (state >> 16) % 12; n > 0; n--) await new Promise(setImmediate);
+    };
+    const slow = (object) =>
+        new Proxy(object, {
+            get: (_, name) =>
+                typeof object[name] !== 'function'
+                    ? object[name]
+                    : async (...args) => {
+                          await someTurns();
+                          const result = await object[name](...args);
+                          await someTurns();
+                          return name === 'open' ? slow(result) : result;
+                      },
+        });
+    return slow(inner);
+}
+
+for (const [kind, make] of [
+    ['memory', memoryFolder],
+    ['folder', () => nodeFolder(newFolder())],
+])
+    test(`looking at the models while one is imported harms neither (${kind})`, async () => {
+        const small = bytes.slice(0, 3000);
+        for (let seed = 1; seed <= 150; seed++) {
+            const store = new ModelStore(slowFolder(make(), seed), roomy);
+            let imported = false;
+            const look = async () => {
+                while (!imported) assert.ok((await store.list()).every((m) => m.key === 'm' && m.state !== 'broken'), `seed ${seed}`);
+            };
+            const importing = store.import('m', new Blob([small]), { chunkBytes: 1000 }).then((transfer) => transfer.finished);
+            await Promise.all([look(), look(), importing.finally(() => (imported = true))]);
+            assert.deepEqual(await store.list().then((all) => all.map((m) => [m.key, m.state])), [['m', 'complete']], `seed ${seed}`);
+            assert.deepEqual(await contents(store, 'm'), small);
+        }
+    });
+
 test('two models with similar keys do not share files', () =>
     withServer(undefined, async (url, server) => {
         const store = new ModelStore(nodeFolder(newFolder()), roomy);

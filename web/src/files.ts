@@ -73,8 +73,13 @@ async function handleOf(folder: FileSystemDirectoryHandle, name: string, create:
 
 async function listFiles(folder: FileSystemDirectoryHandle): Promise<{ name: string; size: number }[]> {
     const found: { name: string; size: number }[] = [];
-    for await (const [name, handle] of folder as unknown as AsyncIterable<[string, FileSystemHandle]>)
-        if (handle.kind === 'file') found.push({ name, size: (await (handle as FileSystemFileHandle).getFile()).size });
+    for await (const [name, handle] of folder as unknown as AsyncIterable<[string, FileSystemHandle]>) {
+        if (handle.kind !== 'file') continue;
+        const file = await (handle as FileSystemFileHandle).getFile().catch((error) => {
+            if ((error as DOMException).name !== 'NotFoundError') throw error; // else removed or renamed since it was named
+        });
+        if (file !== undefined) found.push({ name, size: file.size });
+    }
     return found;
 }
 
@@ -245,10 +250,15 @@ class SegmentedFolder implements StoreFolder {
     async open(name: string, create: boolean): Promise<StoreFile> {
         const lock = `${this.kind}:${name}`;
         if (openSegmented.has(lock)) throw makeError('busy', `'${name}' is in use`);
-        const size = await this.sizeOf(name);
-        if (size === undefined && !create) throw makeError('not_found', `there is no file '${name}' in the store`);
-        openSegmented.add(lock);
-        return new SegmentedFile(this.pairs, name, size ?? 0, lock);
+        openSegmented.add(lock); // before anything else can happen
+        try {
+            const size = await this.sizeOf(name);
+            if (size === undefined && !create) throw makeError('not_found', `there is no file '${name}' in the store`);
+            return new SegmentedFile(this.pairs, name, size ?? 0, lock);
+        } catch (error) {
+            openSegmented.delete(lock);
+            throw error;
+        }
     }
     async remove(name: string) {
         if (openSegmented.has(`${this.kind}:${name}`)) throw makeError('busy', `'${name}' is in use`);

@@ -340,6 +340,7 @@ export interface StoreLimits {
 
 export class ModelStore {
     private readonly transfers = new Map<string, Transfer>();
+    private last: Promise<unknown> = Promise.resolve();
 
     constructor(
         readonly folder: StoreFolder,
@@ -347,23 +348,25 @@ export class ModelStore {
     ) {}
 
     // Every model, complete or not, oldest first. Leftovers that belong to no journal are removed.
-    async list(): Promise<StoredModel[]> {
-        const files = new Map((await this.folder.list()).map((f) => [f.name, f.size]));
-        const found: StoredModel[] = [];
-        for (const name of files.keys()) {
-            if (!name.endsWith('.journal')) continue;
-            const model = await this.inspect(name.slice(0, -'.journal'.length), files);
-            if (model !== undefined) found.push(model);
-        }
-        for (const name of files.keys())
-            if (/\.(part|gguf)$/.test(name) && !files.has(name.replace(/\.(part|gguf)$/, '.journal')))
-                await this.folder.remove(name).catch(() => undefined);
-        return found.sort((a, b) => a.addedAt - b.addedAt);
+    list(): Promise<StoredModel[]> {
+        return this.inTurn(async () => {
+            const found: StoredModel[] = [];
+            const before = await this.sizes();
+            for (const name of before.keys()) {
+                if (!name.endsWith('.journal')) continue;
+                const model = await this.inspect(name.slice(0, -'.journal'.length));
+                if (model !== undefined) found.push(model);
+            }
+            const now = await this.sizes(); // a journal is written before its bytes: one that came meanwhile is seen
+            for (const name of before.keys())
+                if (/\.(part|gguf)$/.test(name) && !now.has(name.replace(/\.(part|gguf)$/, '.journal')))
+                    await this.folder.remove(name).catch(() => undefined);
+            return found.sort((a, b) => a.addedAt - b.addedAt);
+        });
     }
 
-    async get(key: string): Promise<StoredModel | undefined> {
-        const files = new Map((await this.folder.list()).map((f) => [f.name, f.size]));
-        return files.has(`${fileIdOf(key)}.journal`) ? this.inspect(fileIdOf(key), files) : undefined;
+    get(key: string): Promise<StoredModel | undefined> {
+        return this.inTurn(() => this.lookUp(key));
     }
 
     async usage(): Promise<StoreUsage> {
@@ -467,7 +470,34 @@ export class ModelStore {
         for (const end of ['gguf', 'part', 'journal']) await this.folder.remove(`${id}.${end}`);
     }
 
-    private async transfer(
+    // Looking at the files and beginning a transfer take turns: of a transfer that is just beginning there are files without a name
+    // or without bytes, which a look would remove as leftovers.
+    private inTurn<T>(run: () => Promise<T>): Promise<T> {
+        const result = this.last.then(run);
+        this.last = result.catch(() => undefined);
+        return result;
+    }
+
+    private async sizes(): Promise<Map<string, number>> {
+        return new Map((await this.folder.list()).map((f) => [f.name, f.size]));
+    }
+
+    private async lookUp(key: string): Promise<StoredModel | undefined> {
+        const id = fileIdOf(key);
+        return (await this.sizes()).has(`${id}.journal`) ? this.inspect(id) : undefined;
+    }
+
+    private transfer(
+        key: string,
+        what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
+        stream: ChunkStream,
+        options: DownloadOptions,
+        remote?: RemoteFile,
+    ): Promise<Transfer> {
+        return this.inTurn(async () => this.transfers.get(key) ?? this.beginTransfer(key, what, stream, options, remote));
+    }
+
+    private async beginTransfer(
         key: string,
         what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
         stream: ChunkStream,
@@ -475,7 +505,7 @@ export class ModelStore {
         remote?: RemoteFile,
     ): Promise<Transfer> {
         const id = fileIdOf(key);
-        await this.checkQuota(key, what.size - ((await this.get(key))?.received ?? 0));
+        await this.checkQuota(key, what.size - ((await this.lookUp(key))?.received ?? 0));
         let file: StoreFile | undefined;
         let part: StoreFile | undefined;
         try {
@@ -492,7 +522,7 @@ export class ModelStore {
             await part?.close();
             await file?.close();
             if (asCaratError(error).code !== 'quota') throw error;
-            const received = (await this.get(key))?.received ?? 0;
+            const received = (await this.lookUp(key))?.received ?? 0;
             if (received === 0) await this.delete(key);
             throw makeError('quota', `'${key}' needs ${gigabytes(what.size - received)} more than the browser lets this site store`, {
                 cause: error,
@@ -542,11 +572,12 @@ export class ModelStore {
             );
     }
 
-    private async inspect(id: string, files: Map<string, number>): Promise<StoredModel | undefined> {
+    private async inspect(id: string): Promise<StoredModel | undefined> {
+        const running = [...this.transfers.values()].find((t) => fileIdOf(t.key) === id);
+        if (running !== undefined) return running.describe();
         const journal = await this.peek(id);
-        if (journal === undefined) return [...this.transfers.values()].find((t) => fileIdOf(t.key) === id)?.describe();
-        const running = journal.begin === undefined ? undefined : this.transfers.get(journal.begin.key);
-        if (running !== undefined) return describe(journal, 'partial');
+        if (journal === undefined) return undefined;
+        const files = await this.sizes(); // after the journal: what that calls done is there by now, also when another tab did it
         const begin = journal.begin;
         const hasPart = files.has(`${id}.part`),
             hasWhole = files.has(`${id}.gguf`);
