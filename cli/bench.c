@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "bench_profile.h"
+#include "bench_warm_up.h"
 #include "carat.h"
 #include "commands.h"
 #include "engine/model.h"
@@ -27,7 +28,8 @@ static const char help[] =
     "  --no-prefill-skip     run the layers that share keys and values for every prompt position\n"
     "  --profile             after each test the time of every kernel (a GPU with timestamps) or operation\n"
     "  --json                one JSON object a line instead of the table\n"
-    "\nEach test runs once to warm up, then as often as -r says. memory: resident weights, keys, values and scratch.\n";
+    "\nEach test first warms up: for 2 s and until two runs in a row differ by less than 3 %, but for 5 s at most; a first run\n"
+    "of 2 s is enough. Then it runs as often as -r says. memory: resident weights, keys, values and scratch.\n";
 
 enum {
     MAX_LENGTHS = 16,
@@ -206,36 +208,66 @@ static bool profile(struct bench *bench, struct carat_session *session, const in
     return ok;
 }
 
-// One row of the table. n_prompt positions are processed at `depth`, or n_generate tokens are generated there.
+// What one row of the table measures: n_prompt positions are processed at `depth`, or n_generate tokens are generated there.
+struct test {
+    int32_t depth, n_prompt, n_generate;
+    int32_t *ids; // [n_ids]; a generation begins after depth + 1 positions
+    int32_t n_ids;
+};
+
+// Runs it once from an empty cache. counted_ms: of the part that is measured.
+static bool run_test(struct bench *bench, struct carat_session *session, const struct test *test, struct carat_usage *usage,
+    double *counted_ms, struct carat_error *err)
+{
+    carat_session_truncate(session, 0);
+    if (test->depth > 0 && test->n_prompt > 0 && !run_once(session, test->ids, test->depth, 1, bench->temperature, usage, err))
+        return false;
+    int32_t n_generate = test->n_prompt > 0 ? 1 : test->n_generate + 1; // the first token belongs to the prompt
+    if (!run_once(session, test->ids, test->n_ids, n_generate, bench->temperature, usage, err))
+        return false;
+    *counted_ms = test->n_prompt > 0 ? usage->prompt_ms : usage->generate_ms;
+    return true;
+}
+
+static bool warm_up(struct bench *bench, struct carat_session *session, const struct test *test, struct carat_error *err)
+{
+    struct warm_up_run runs[WARM_UP_MOST_RUNS];
+    for (int n = 0; !is_warm(runs, n); n++) {
+        struct carat_usage usage;
+        double start = clock_ms();
+        if (!run_test(bench, session, test, &usage, &runs[n].counted_ms, err))
+            return false;
+        runs[n].whole_ms = clock_ms() - start;
+    }
+    return true;
+}
+
+// One row of the table.
 static bool measure(
     struct bench *bench, int32_t depth, int32_t n_prompt, int32_t n_generate, struct result *result, struct carat_error *err)
 {
     double rates[MAX_REPETITIONS];
     double dispatches = 0;
-    // A generation test begins after depth + 1 positions; one more run warms up.
-    int32_t n_ids = depth + (n_prompt > 0 ? n_prompt : 1);
-    int32_t n_context = n_ids + n_generate + 8;
+    struct test test = {depth, n_prompt, n_generate, NULL, depth + (n_prompt > 0 ? n_prompt : 1)};
+    int32_t n_context = test.n_ids + n_generate + 8;
     bench->session_options.context_length = n_context < bench->info.context_length ? n_context : bench->info.context_length;
-    int32_t *ids = malloc((size_t)n_ids * sizeof *ids);
+    test.ids = malloc((size_t)test.n_ids * sizeof *test.ids);
     struct carat_session *session = NULL;
-    bool ok = ids != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d token ids", n_ids);
+    bool ok = test.ids != NULL || fail(err, CARAT_NO_MEMORY, "no memory for %d token ids", test.n_ids);
     ok = ok && carat_session_new(bench->model, &bench->session_options, &session, err);
-    if (ok && ids != NULL)
-        fill_ids(ids, n_ids, bench->info.n_vocab);
-    for (int i = -1; ok && i < bench->repetitions; i++) {
+    if (ok && test.ids != NULL)
+        fill_ids(test.ids, test.n_ids, bench->info.n_vocab);
+    ok = ok && warm_up(bench, session, &test, err);
+    for (int i = 0; ok && i < bench->repetitions; i++) {
         struct carat_usage usage;
-        carat_session_truncate(session, 0);
-        if (depth > 0 && n_prompt > 0)
-            ok = run_once(session, ids, depth, 1, bench->temperature, &usage, err);
-        ok = ok && run_once(session, ids, n_ids, n_prompt > 0 ? 1 : n_generate + 1, bench->temperature, &usage, err);
-        if (!ok || i < 0)
+        double counted_ms;
+        ok = run_test(bench, session, &test, &usage, &counted_ms, err);
+        if (!ok)
             continue;
-        if (n_prompt > 0) {
-            rates[i] = (usage.n_prompt - usage.n_prompt_cached) * 1e3 / usage.prompt_ms;
-        } else {
-            rates[i] = (usage.n_generated - 1) * 1e3 / usage.generate_ms;
+        int32_t n_counted = n_prompt > 0 ? usage.n_prompt - usage.n_prompt_cached : usage.n_generated - 1;
+        rates[i] = n_counted * 1e3 / counted_ms;
+        if (n_generate > 0)
             dispatches = usage.dispatches_per_token;
-        }
     }
     if (ok) {
         summarize(rates, bench->repetitions, result);
@@ -243,9 +275,9 @@ static bool measure(
         result->memory = bench->info.weight_bytes + carat_session_bytes(session);
     }
     if (ok && bench->profile)
-        ok = profile(bench, session, ids, n_ids, n_prompt, result->profile, err);
+        ok = profile(bench, session, test.ids, test.n_ids, n_prompt, result->profile, err);
     carat_session_free(session);
-    free(ids);
+    free(test.ids);
     return ok;
 }
 
