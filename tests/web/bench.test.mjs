@@ -1,8 +1,10 @@
-// The benchmark's table: what `carat bench` and `carat-web bench` print is compared; nothing here judges a speed.
+// The benchmark's table: what `carat bench` and `carat-web bench` print is compared; nothing here judges a speed. And when a
+// test has run long enough to begin counting.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import * as path from 'node:path';
 import { test } from 'node:test';
+import { isWarm, warmUp } from '../../web/dist/bench.js';
 import { root } from './helpers/load.mjs';
 
 // Without a per-layer table, which Node leaves in the file.
@@ -44,4 +46,51 @@ test('Node prints the objects of the native benchmark', () => {
     assert.deepEqual(ours.map(Object.keys), theirs.map(Object.keys));
     assert.deepEqual(ours.map(fixed), theirs.map(fixed));
     for (const row of ours) assert.ok(row.tokens_per_second > 0 && row.memory > 0);
+});
+
+// --- warming up; tests/bench_warm_up_test.c has the same cases ---
+
+// Runs until it is warm, when they take these times and then the last of them again and again.
+function runsUntilWarm(beforeMs, ...times) {
+    const runs = [];
+    while (!isWarm(runs)) {
+        assert.ok(runs.length < 200);
+        const countedMs = times[Math.min(runs.length, times.length - 1)];
+        runs.push({ countedMs, wholeMs: beforeMs + countedMs });
+    }
+    return runs.length;
+}
+
+test('a run of two seconds warms up alone', () => {
+    assert.equal(runsUntilWarm(0, 2000), 1);
+    assert.equal(runsUntilWarm(0, 30000), 1);
+    assert.equal(runsUntilWarm(0, 1999, 1000), 3);
+});
+
+test('equal runs count after two seconds', () => {
+    assert.equal(runsUntilWarm(0, 400), 5);
+    assert.equal(runsUntilWarm(0, 450, 450, 450, 450, 240), 6);
+    assert.equal(runsUntilWarm(0, 100), 20);
+});
+
+test('unsteady runs go on for five seconds', () => {
+    assert.equal(runsUntilWarm(0, 1000, 971), 3);
+    assert.equal(runsUntilWarm(0, 1050, 1018, 500), 4);
+    assert.equal(runsUntilWarm(0, 1050, 1081, 500), 2);
+    assert.equal(runsUntilWarm(0, 1000, 1100, 1000, 1100, 1000), 5);
+    assert.equal(runsUntilWarm(0, 1000, 1100, 1000, 1100, 750, 600), 6);
+});
+
+test('the whole run bounds warming up, and the counted part is compared', () => {
+    assert.equal(runsUntilWarm(40000, 100, 50), 1);
+    assert.equal(runsUntilWarm(1500, 100, 50, 50), 3);
+    assert.equal(runsUntilWarm(1500, 100, 50, 20, 20), 4);
+    assert.equal(runsUntilWarm(1500, 100, 50, 20, 10, 5), 4);
+});
+
+test('short runs end after a hundred', async () => {
+    assert.equal(runsUntilWarm(0, 0.5), 100);
+    let n = 0;
+    await warmUp(async () => (n++, 0));
+    assert.equal(n, 100);
 });

@@ -19,7 +19,8 @@ Measures prompt processing (pp) and text generation (tg) with random tokens; pri
   --backend NAME        auto, cpu or webgpu
   --threads N           of the processor
 
-Each test runs once to warm up, then as often as -r says. memory: resident weights, keys, values and scratch.`;
+Each test first warms up: for 2 s and until two runs in a row differ by less than 3 %, but for 5 s at most; a first run
+of 2 s is enough. Then it runs as often as -r says. memory: resident weights, keys, values and scratch.`;
 
 function lengths(text) {
     const numbers = text.split(',').map(Number);

@@ -9,7 +9,7 @@ export interface BenchOptions {
     prompts?: number[]; // lengths of prompts; default 512
     generations?: number[]; // tokens to generate; default 128
     depths?: number[]; // positions already in the cache; default 0
-    repetitions?: number; // of each test, after one run that warms up; default 5
+    repetitions?: number; // of each test, once it is warm; default 5
     noPrefillSkip?: boolean; // run the layers that share keys and values for every prompt position
     signal?: AbortSignal;
 }
@@ -61,20 +61,22 @@ async function measure(
             if (event.kind === 'finish' && event.reason !== 'cancelled') return event;
         throw makeError('cancelled', 'the benchmark was stopped');
     };
+    const runTest = async () => {
+        await link.call('session.truncate', { session, position: 0 });
+        if (test.depth > 0 && test.prompt > 0) await run(test.depth, 1);
+        const end = await run(ids.length, test.prompt > 0 ? 1 : test.generate + 1);
+        return test.prompt > 0
+            ? { n: end.promptTokens - end.cachedTokens, ms: end.promptMs, dispatches: 0 }
+            : { n: end.generatedTokens - 1, ms: end.generateMs, dispatches: end.dispatchesPerToken };
+    };
     const rates: number[] = [];
     let dispatches = 0;
     try {
-        for (let i = -1; i < repetitions; i++) {
-            await link.call('session.truncate', { session, position: 0 });
-            if (test.depth > 0 && test.prompt > 0) await run(test.depth, 1);
-            const end = await run(ids.length, test.prompt > 0 ? 1 : test.generate + 1);
-            if (i < 0) continue; // it warmed up
-            rates.push(
-                test.prompt > 0
-                    ? ((end.promptTokens - end.cachedTokens) * 1000) / end.promptMs
-                    : ((end.generatedTokens - 1) * 1000) / end.generateMs,
-            );
-            if (test.generate > 0) dispatches = end.dispatchesPerToken;
+        await warmUp(async () => (await runTest()).ms);
+        for (let i = 0; i < repetitions; i++) {
+            const end = await runTest();
+            rates.push((end.n * 1000) / end.ms);
+            dispatches = end.dispatches;
         }
     } finally {
         await link.call('session.free', { session });
@@ -103,6 +105,38 @@ function summarize(rates: number[]): { mean: number; deviation: number; median: 
         deviation: n > 1 ? Math.sqrt(squares / (n - 1)) : 0,
         median: (sorted[(n - 1) >> 1]! + sorted[n >> 1]!) / 2,
     };
+}
+
+// --- warming up -----------------------------------------------------------------------------------------------------------------
+
+export interface WarmUpRun {
+    countedMs: number; // what would be measured
+    wholeMs: number; // with what comes before it, the positions of a depth for instance
+}
+
+const warmUpMostRuns = 100;
+const warmUpLeastMs = 2000;
+const warmUpMostMs = 5000;
+const warmUpSteady = 0.03; // runs that differ by less than this part are equal
+
+// True when a test with these runs behind it may begin to count: the rule of cli/bench_warm_up.h, which says why.
+export function isWarm(runs: readonly WarmUpRun[]): boolean {
+    const [before, last] = [runs.at(-2), runs.at(-1)];
+    const wholeMs = runs.reduce((sum, run) => sum + run.wholeMs, 0);
+    if (last === undefined) return false;
+    if (runs.length >= warmUpMostRuns || wholeMs >= warmUpMostMs) return true;
+    if (wholeMs < warmUpLeastMs) return false;
+    if (before === undefined) return true;
+    return Math.abs(last.countedMs - before.countedMs) < warmUpSteady * Math.min(last.countedMs, before.countedMs);
+}
+
+// Runs a test until it is warm. run: once, giving the milliseconds that would be counted.
+export async function warmUp(run: () => Promise<number>): Promise<void> {
+    for (const runs: WarmUpRun[] = []; !isWarm(runs);) {
+        const start = performance.now();
+        const countedMs = await run();
+        runs.push({ countedMs, wholeMs: performance.now() - start });
+    }
 }
 
 // --- the table ------------------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ export function Bench() {
     return (
         <section class="page" aria-labelledby="bench-title">
             <h1 id="bench-title">Benchmark</h1>
-            <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg): tokens per second (t/s), three times each after one run that warms up. The result stays here unless you copy it.</p>
+            <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg): tokens per second (t/s), three times each, once its speed has become steady. The result stays here unless you copy it.</p>
             {info === undefined ? <p>Load a model first.</p>
                 : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchFactNames[i]}><dt>{benchFactNames[i]}</dt><dd>{fact}</dd></Fragment>)}</dl>}
             <div class="actions">
