@@ -81,15 +81,17 @@ async function openSide(context, url, name, setup) {
         globalThis.side = await sides[name](setup);
         return globalThis.side.about;
     };
-    const about = await page.evaluate(open, [name, setup]);
-    return {
-        name,
-        about,
-        measure: async (test) => {
+    try {
+        const about = await page.evaluate(open, [name, setup]);
+        const measure = async (test) => {
             await page.bringToFront();
             return page.evaluate((test) => globalThis.side.measure(test), test);
-        },
-    };
+        };
+        return { about, measure, close: () => page.close() };
+    } catch (error) {
+        await page.close();
+        throw error;
+    }
 }
 
 export async function browserContestants({ model, tests, backend, threads }) {
@@ -101,13 +103,8 @@ export async function browserContestants({ model, tests, backend, threads }) {
         server.close();
         fs.rmSync(profile, { recursive: true, force: true });
     };
-    try {
-        const positions = Math.max(...tests.map((test) => test.depth + test.n)) + 64;
-        const setup = { backend, threads, positions };
-        const sides = [await openSide(context, url, 'carat', setup), await openSide(context, url, 'wllama', setup)];
-        return { sides, close };
-    } catch (error) {
-        await close();
-        throw error;
-    }
+    const positions = Math.max(...tests.map((test) => test.depth + test.n)) + 64;
+    const setup = { backend, threads, positions };
+    const sides = ['carat', 'wllama'].map((name) => ({ name, open: () => openSide(context, url, name, setup) }));
+    return { sides, close };
 }

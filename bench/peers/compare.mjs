@@ -1,7 +1,8 @@
 // compare.mjs: two systems take turns at the same tests; medians and their ratio. bench/compare starts it and says how.
 //
-// A turn is one run that warms up and one that counts, on both sides. Who begins changes from round to round, so that neither
-// side always follows the other's heat.
+// A turn is one run that counts, after runs that warm up by the rule of carat's bench (cli/bench_warm_up.h), on both sides. Who
+// begins changes from round to round, so that neither side always follows the other's heat. A side that fails at a test begins
+// anew at the next: the table says so, and has all other rows.
 import { parseArgs } from 'node:util';
 import { browserContestants } from './browser.mjs';
 import { nativeContestants, nodeContestants } from './native.mjs';
@@ -22,22 +23,55 @@ function parseTest(text) {
     return { name: text, kind: match[1], n: Number(match[2]), depth: Number(match[3] ?? 0) };
 }
 
+// A program's words or a page's, without what follows them.
+const firstLine = (error) => (error.stderr || error.message).split('\n')[0];
+
+// {name, about, measure, close}; what contestants give is opened here and, once something has failed, opened again.
+async function openSide({ name, open }) {
+    let side, about;
+    try {
+        side = await open();
+        about = side.about;
+    } catch (error) {
+        about = `did not start: ${firstLine(error)}`;
+    }
+    const measure = async (test) => {
+        side ??= await open();
+        try {
+            return await side.measure(test);
+        } catch (error) {
+            await side.close().catch(() => undefined);
+            side = undefined;
+            throw error;
+        }
+    };
+    return { name, about, measure, close: async () => side?.close() };
+}
+
 // Who takes part in a test: prompts run in carat with and without the layers that only the last row needs.
 function runnersOf(test, [carat, peer]) {
     const allRows = { name: 'carat, all rows', measure: (t) => carat.measure({ ...t, allRows: true }) };
     return test.kind === 'pp' ? [carat, peer, allRows] : [carat, peer];
 }
 
+// For each runner its rates and, where it could not finish its rounds, why.
 async function measure(test, runners, rounds) {
-    const rates = runners.map(() => []);
+    const results = runners.map(({ name }) => ({ name, rates: [], failure: undefined }));
     for (let round = 0; round < rounds; round++) {
         const order = runners.map((_, i) => i);
         for (const i of round % 2 === 0 ? order : order.reverse()) {
-            rates[i].push(await runners[i].measure(test));
-            process.stderr.write(`${test.name}, ${runners[i].name}: ${rates[i].at(-1).toFixed(1)} tokens/s\n`);
+            const { name, rates, failure } = results[i];
+            if (failure !== undefined) continue;
+            try {
+                rates.push(await runners[i].measure(test));
+                process.stderr.write(`${test.name}, ${name}: ${rates.at(-1).toFixed(1)} tokens/s\n`);
+            } catch (error) {
+                results[i].failure = firstLine(error);
+                process.stderr.write(`${test.name}, ${name}: ${error.message}\n`);
+            }
         }
     }
-    return rates;
+    return results;
 }
 
 // --- the table ------------------------------------------------------------------------------------------------------------------
@@ -47,21 +81,28 @@ function median(values) {
     return (sorted[(sorted.length - 1) >> 1] + sorted[sorted.length >> 1]) / 2;
 }
 
-function rateCell(rates) {
-    if (rates === undefined) return '-';
+function rateCell(result) {
+    if (result === undefined) return '-';
+    const { rates, failure } = result;
     const range = rates.length > 1 ? ` (${Math.min(...rates).toFixed(1)} to ${Math.max(...rates).toFixed(1)})` : '';
-    return `${median(rates).toFixed(1)}${range}`;
+    return [rates.length > 0 && `${median(rates).toFixed(1)}${range}`, failure !== undefined && 'failed'].filter(Boolean).join(', ');
 }
 
-function printTable([, peer], results) {
-    const rows = [['test', 'carat', peer.name, 'ratio', 'carat, all rows', 'ratio']];
-    for (const { test, rates } of results) {
-        const ratio = (ours) => (ours === undefined ? '-' : (median(ours) / median(rates[1])).toFixed(2));
-        rows.push([test.name, rateCell(rates[0]), rateCell(rates[1]), ratio(rates[0]), rateCell(rates[2]), ratio(rates[2])]);
+function ratioCell(ours, peers) {
+    if (ours === undefined || ours.rates.length === 0 || peers.rates.length === 0) return '-';
+    return (median(ours.rates) / median(peers.rates)).toFixed(2);
+}
+
+function printTable([, peer], rows) {
+    const cells = [['test', 'carat', peer.name, 'ratio', 'carat, all rows', 'ratio']];
+    for (const { test, results } of rows) {
+        const [carat, peers, allRows] = results;
+        const ratios = [ratioCell(carat, peers), ratioCell(allRows, peers)];
+        cells.push([test.name, rateCell(carat), rateCell(peers), ratios[0], rateCell(allRows), ratios[1]]);
     }
-    const widths = rows[0].map((_, i) => Math.max(...rows.map((row) => row[i].length)));
+    const widths = cells[0].map((_, i) => Math.max(...cells.map((row) => row[i].length)));
     const line = (row) => `| ${row.map((text, i) => text.padEnd(widths[i])).join(' | ')} |`;
-    console.log([line(rows[0]), `| ${widths.map((n) => '-'.repeat(n)).join(' | ')} |`, ...rows.slice(1).map(line)].join('\n'));
+    console.log([line(cells[0]), `| ${widths.map((n) => '-'.repeat(n)).join(' | ')} |`, ...cells.slice(1).map(line)].join('\n'));
 }
 
 async function main() {
@@ -79,15 +120,25 @@ async function main() {
     if (comparison === undefined || model === undefined) throw new Error('name a comparison and a model; bench/compare says which');
     const tests = (values.tests ?? comparison.tests).split(',').map(parseTest);
     const setup = { model, tests, backend: comparison.backend, threads: Number(values.threads), carat: values.carat };
-    const { sides, close } = await comparison.contestants(setup);
+    const contestants = await comparison.contestants(setup);
+    const sides = [];
     try {
+        for (const contestant of contestants.sides) sides.push(await openSide(contestant));
         for (const side of sides) console.log(`${side.name}: ${side.about}`);
-        const results = [];
-        for (const test of tests) results.push({ test, rates: await measure(test, runnersOf(test, sides), Number(values.rounds)) });
+        const rows = [];
+        for (const test of tests)
+            rows.push({ test, results: await measure(test, runnersOf(test, sides), Number(values.rounds)) });
         console.log(`\nTokens per second, median of ${values.rounds} (smallest to largest), ${what}:\n`);
-        printTable(sides, results);
+        printTable(sides, rows);
+        for (const { test, results } of rows)
+            for (const { name, failure } of results)
+                if (failure !== undefined) {
+                    console.log(`${test.name}, ${name}: ${failure}`);
+                    process.exitCode = 1;
+                }
     } finally {
-        await close();
+        for (const side of sides) await side.close();
+        await contestants.close();
     }
 }
 

@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import * as path from 'node:path';
 import * as readline from 'node:readline';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { warmUp } from '../../web/dist/bench.js';
 
 const peers = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../build/peers');
 const library = createRequire(path.join(peers, 'package.json')).resolve('node-llama-cpp');
@@ -60,20 +61,21 @@ async function standAt(n) {
     position = n;
 }
 
+// The milliseconds it took.
 async function runOnce({ kind, n, depth }) {
     await standAt(kind === 'tg' ? depth + 1 : depth); // a generation begins after depth + 1 positions, as in carat bench
     const start = performance.now();
     if (kind === 'pp') await decode(n);
     else for (let i = 0; i < n; i++) await decode(1);
-    return (n * 1000) / (performance.now() - start);
+    return performance.now() - start;
 }
 
 const place = gpu === false ? `${core.getThreads()} threads` : cards.join(', ');
 console.log(JSON.stringify({ about: `llama.cpp ${llama.llamaCppRelease.release}, ${where}: ${place}` }));
 for await (const line of readline.createInterface({ input: process.stdin })) {
     const test = JSON.parse(line);
-    await runOnce(test);
-    console.log(JSON.stringify({ rate: await runOnce(test) }));
+    await warmUp(() => runOnce(test));
+    console.log(JSON.stringify({ rate: (test.n * 1000) / (await runOnce(test)) }));
 }
 sequence.dispose();
 await llama.dispose();

@@ -9,7 +9,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const run = promisify(execFile);
 
 // command: the program that benches, with its first words.
-async function caratSide(name, command, { model, backend, threads }) {
+async function openCarat(command, { model, backend, threads }) {
     const [program, ...words] = command;
     const bench = async (test) => {
         const lengths = test.kind === 'pp' ? ['-p', test.n, '-n', 0] : ['-p', 0, '-n', test.n];
@@ -20,19 +20,17 @@ async function caratSide(name, command, { model, backend, threads }) {
     };
     const about = await bench({ kind: 'tg', n: 1, depth: 0 }); // also brings the file into the page cache
     return {
-        name,
         about: `${about.model}, ${about.backend}: ${about.adapter}`,
         measure: async (test) => (await bench(test)).tokens_per_second,
         close: async () => undefined,
     };
 }
 
-const programSide = (name, setup) => caratSide(name, [setup.carat ?? path.join(here, '../../build/release/carat')], setup);
-
-async function llamaSide({ model, tests, backend, threads }) {
+async function openLlama({ model, tests, backend, threads }) {
     const positions = Math.max(...tests.map((test) => test.depth + test.n)) + 64;
     const words = [model, backend === 'cpu' ? 'cpu' : 'vulkan', threads, positions].map(String);
     const child = spawn(process.execPath, [path.join(here, 'llama.mjs'), ...words], { stdio: ['pipe', 'pipe', 'inherit'] });
+    child.stdin.on('error', () => undefined); // it has ended, which its answer tells
     const lines = readline.createInterface({ input: child.stdout })[Symbol.asyncIterator]();
     const answer = async () => {
         const { value, done } = await lines.next();
@@ -40,7 +38,6 @@ async function llamaSide({ model, tests, backend, threads }) {
         return JSON.parse(value);
     };
     return {
-        name: 'llama.cpp',
         about: (await answer()).about,
         measure: async (test) => {
             child.stdin.write(`${JSON.stringify(test)}\n`);
@@ -50,12 +47,19 @@ async function llamaSide({ model, tests, backend, threads }) {
     };
 }
 
-const contestants = (sides) => ({ sides, close: () => Promise.all(sides.map((side) => side.close())) });
+const program = (name, setup) => ({
+    name,
+    open: () => openCarat([setup.carat ?? path.join(here, '../../build/release/carat')], setup),
+});
 
-export const nativeContestants = async (setup) => contestants([await programSide('carat', setup), await llamaSide(setup)]);
+export const nativeContestants = async (setup) => ({
+    sides: [program('carat', setup), { name: 'llama.cpp', open: () => openLlama(setup) }],
+    close: async () => undefined,
+});
 
 // The WebAssembly build in Node against the program.
 export async function nodeContestants(setup) {
     const web = [process.execPath, path.join(here, '../../web/bin/carat-web.mjs')];
-    return contestants([await caratSide('carat', web, setup), await programSide('carat, native', setup)]);
+    const sides = [{ name: 'carat', open: () => openCarat(web, setup) }, program('carat, native', setup)];
+    return { sides, close: async () => undefined };
 }
