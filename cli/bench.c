@@ -291,13 +291,23 @@ static int adapter_width(const struct bench *bench)
     return n < 7 ? 7 : n > MAX_ADAPTER ? MAX_ADAPTER : n;
 }
 
+// How fast the weights came; nothing where they are used in place.
+static void print_load(const struct carat_model_info *info)
+{
+    if (info->loaded_bytes >= 100000 && info->load_ms > 0)
+        printf("%s of weights to %s at %.2f GB/s; ", bytes_text(info->loaded_bytes),
+            strcmp(info->backend, "webgpu") == 0 ? "the device" : "memory", (double)info->loaded_bytes / info->load_ms * 1e-6);
+}
+
 static void print_header(const struct bench *bench)
 {
     static const char dashes[] = "------------------------------------------------";
     int width = adapter_width(bench);
     if (bench->json)
         return;
-    printf("opened in %.0f ms; resident weights %s\n\n", bench->open_ms, bytes_text(bench->info.weight_bytes));
+    printf("opened in %.0f ms; ", bench->open_ms);
+    print_load(&bench->info);
+    printf("resident weights %s\n\n", bytes_text(bench->info.weight_bytes));
     printf("| %-30s | %9s | %8s | %-7s | %-*s | %14s | %16s | %10s | %9s |\n", "model", "size", "params", "backend", width,
         "adapter", "test", "t/s", "dispatches", "memory");
     printf("| %.30s | %.8s: | %.7s: | %.7s | %.*s | %.13s: | %.15s: | %.9s: | %.8s: |\n", dashes, dashes, dashes, dashes, width,

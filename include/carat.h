@@ -75,6 +75,8 @@ struct carat_model_info {
     uint64_t n_parameters;
     uint64_t file_bytes;
     uint64_t weight_bytes;      // resident
+    uint64_t loaded_bytes;      // of them copied to where the model computes; the others are used where the file is mapped
+    double load_ms;             // opening spent on placing and copying the weights
     bool has_vision, has_audio; // what the files hold
 };
 

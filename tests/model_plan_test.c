@@ -100,6 +100,8 @@ static void a_host_can_execute_the_plan_itself(void **state)
         }
         assert_false(plan_write(&rig.plan, rig.ops, rig.plan.n_items, 0, "", 0, &err));
         require(plan_finish(&rig.plan, rig.ops, &err), err);
+        assert_int_equal(rig.plan.n_brought, rig.plan.n_bytes);
+        assert_true(rig.plan.load_ms > 0);
         require(gemma4_ready(rig.text, &err), err);
         struct text_options sizes = {.max_batch = 32, .max_logits = 1};
         struct kv_options room = {.n_context = 32, .max_batch = 32, .is_f32 = true};

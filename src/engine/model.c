@@ -341,6 +341,8 @@ void carat_model_info(const struct carat_model *model, struct carat_model_info *
         .n_parameters = model->n_parameters,
         .file_bytes = model->file_bytes,
         .weight_bytes = resident_bytes(model),
+        .loaded_bytes = model->plan.n_brought,
+        .load_ms = model->plan.load_ms,
         .has_vision = model->has_vision,
         .has_audio = model->has_audio,
     };

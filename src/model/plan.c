@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Large enough that a request to a server is worth it, small enough that progress moves.
-enum { PIECE_BYTES = 4 << 20 };
+#include "base/clock.h"
+
+// Large enough that a request to a server, or several threads, are worth it; small enough that progress moves.
+enum { PIECE_BYTES = 4 << 20, MAPPED_PIECE_BYTES = 16 << 20 };
 
 bool plan_add_file(struct plan *plan, const struct gguf_file *file, uint32_t *first_part, struct carat_error *err)
 {
@@ -77,6 +79,8 @@ bool plan_place(struct plan *plan, struct ops *ops, struct carat_error *err)
     if (plan->n_items > 1)
         qsort(plan->items, plan->n_items, sizeof *plan->items, by_place_in_file);
     plan->placed = true;
+    plan->n_brought = 0;
+    plan->begin_ms = clock_ms();
     for (size_t i = 0; i < plan->n_items; i++) {
         struct plan_item *item = &plan->items[i];
         const struct gguf_source *source = plan_source(plan, item->weight->file_part);
@@ -103,6 +107,7 @@ bool plan_write(
     struct plan_item *item = &plan->items[i];
     if (offset > item->weight->n_bytes || n_bytes > item->weight->n_bytes - offset)
         return fail(err, CARAT_BAD_ARGUMENT, "bytes beyond the end of tensor '%s'", item->weight->name);
+    plan->n_brought += n_bytes;
     if (item->host_room == NULL)
         return ops->weight_write(ops, item->weight, offset, bytes, n_bytes, err);
     memcpy((char *)item->host_room + offset, bytes, (size_t)n_bytes);
@@ -112,8 +117,9 @@ bool plan_write(
 bool plan_finish(struct plan *plan, struct ops *ops, struct carat_error *err)
 {
     assert(plan->placed);
-    (void)plan;
-    return ops->weights_ready(ops, err);
+    bool is_ready = ops->weights_ready(ops, err);
+    plan->load_ms = clock_ms() - plan->begin_ms;
+    return is_ready;
 }
 
 struct loading {
@@ -129,9 +135,9 @@ static bool load_item(struct loading *loading, size_t i, struct carat_error *err
 {
     const struct plan_item *item = &loading->plan->items[i];
     struct gguf_source *source = plan_source(loading->plan, item->weight->file_part);
-    uint64_t n_bytes = item->weight->n_bytes;
-    for (uint64_t offset = 0; offset < n_bytes && plan_needs_bytes(item); offset += PIECE_BYTES) {
-        size_t n = (size_t)(n_bytes - offset < PIECE_BYTES ? n_bytes - offset : PIECE_BYTES);
+    uint64_t n_bytes = item->weight->n_bytes, piece = item->mapped != NULL ? MAPPED_PIECE_BYTES : PIECE_BYTES;
+    for (uint64_t offset = 0; offset < n_bytes && plan_needs_bytes(item); offset += piece) {
+        size_t n = (size_t)(n_bytes - offset < piece ? n_bytes - offset : piece);
         const void *bytes = item->mapped != NULL ? (const char *)item->mapped + offset : loading->piece;
         if (item->mapped == NULL && !gguf_source_read(source, item->weight->file_offset + offset, loading->piece, n, err))
             return fail_in(err, "reading tensor '%s'", item->weight->name);

@@ -29,7 +29,10 @@ struct plan {
     struct plan_item *items; // by file part and offset once placed
     size_t n_items;
     size_t capacity;
-    uint64_t n_bytes; // of all items
+    uint64_t n_bytes;   // of all items
+    uint64_t n_brought; // bytes that plan_write took since plan_place
+    double begin_ms;    // when plan_place began
+    double load_ms;     // from there to the end of plan_finish
     const struct gguf_file *files[PLAN_MAX_FILES];
     uint32_t first_parts[PLAN_MAX_FILES];
     uint32_t n_files;

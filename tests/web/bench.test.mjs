@@ -35,6 +35,12 @@ test('Node prints the table of the native benchmark: same columns, tests, model 
     for (const row of ours.slice(2)) assert.match(row[rate].trim(), /^\d+\.\d\d \+- \d+\.\d\d$/);
 });
 
+test('the line above the table says how fast the weights came, where they did not stay in a mapped file', () => {
+    const amount = /^opened in \d+ ms; [\d.]+ [kM]B of weights to memory at \d+\.\d\d GB\/s; resident weights [\d.]+ [kM]B$/;
+    assert.match(inNode().split('\n')[0], amount);
+    assert.match(native().split('\n')[0], /^opened in \d+ ms; resident weights [\d.]+ [kM]B$/);
+});
+
 test('Node prints the objects of the native benchmark', () => {
     const objects = (text) =>
         text

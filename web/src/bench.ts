@@ -190,6 +190,13 @@ export function benchResults(row: BenchRow): string[] {
     ];
 }
 
+// How fast the weights came: '3.42 GB of weights to the device at 4.40 GB/s'; empty where they are used in place.
+export function benchLoad({ loadedBytes, loadMs, backend }: ModelInfo): string {
+    if (loadedBytes < 1e5 || loadMs <= 0) return '';
+    const place = backend === 'webgpu' ? 'the device' : 'memory';
+    return `${bytesText(loadedBytes)} of weights to ${place} at ${(loadedBytes / loadMs / 1e6).toFixed(2)} GB/s`;
+}
+
 // Two lines: names and dashes.
 export function benchHead(info: ModelInfo): string {
     const names = lineOf(info, namesOf(columns));

@@ -55,6 +55,8 @@ export interface ModelInfo {
     parameters: number;
     fileBytes: number;
     weightBytes: number; // resident
+    loadedBytes: number; // of weights that were copied to where the model computes when it was opened
+    loadMs: number; // from the moment that room was made for them until they had arrived
     kvBytes: { fixed: number; perPosition: number }; // of a session: fixed + perPosition * its context
     tableOnDisk: boolean; // rows of the per-layer table are read when they are needed
     hasVision: boolean;

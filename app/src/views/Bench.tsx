@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { Fragment } from 'preact';
-import { bench, benchFactNames, benchFacts, benchHead, benchLine, benchResultNames, benchResults, type BenchRow } from 'carat-web/bench';
+import { bench, benchFactNames, benchFacts, benchHead, benchLine, benchLoad, benchResultNames, benchResults, type BenchRow } from 'carat-web/bench';
 import { answering } from '../answer';
 import { copyText } from '../clipboard';
 import { currentModel, measuring, modelInfo } from '../engine';
@@ -32,7 +32,8 @@ async function run(): Promise<void> {
 
 function asText(): string {
     const info = modelInfo.value!;
-    return [benchHead(info), ...rows.value.map((row) => benchLine(info, row))].join('\n');
+    const load = benchLoad(info);
+    return [...(load === '' ? [] : [load]), benchHead(info), ...rows.value.map((row) => benchLine(info, row))].join('\n');
 }
 
 export function Bench() {
@@ -42,7 +43,7 @@ export function Bench() {
             <h1 id="bench-title">Benchmark</h1>
             <p>Measures how fast the loaded model reads a prompt (pp) and writes tokens (tg): tokens per second (t/s), three times each, once its speed has become steady. The result stays here unless you copy it.</p>
             {info === undefined ? <p>Load a model first.</p>
-                : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchFactNames[i]}><dt>{benchFactNames[i]}</dt><dd>{fact}</dd></Fragment>)}</dl>}
+                : <dl>{benchFacts(info).map((fact, i) => <Fragment key={benchFactNames[i]}><dt>{benchFactNames[i]}</dt><dd>{fact}</dd></Fragment>)}{benchLoad(info) !== '' && <><dt>loaded</dt><dd>{benchLoad(info)}</dd></>}</dl>}
             <div class="actions">
                 {running.value === undefined ? <button type="button" class="primary" disabled={info === undefined || answering.value !== undefined} onClick={() => void run()}>Measure</button>
                     : <button type="button" onClick={() => running.value?.abort()}>Stop</button>}
