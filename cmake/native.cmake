@@ -99,6 +99,7 @@ if(CMOCKA_LIBRARY)
         add_test(NAME ${name} COMMAND ${name})
         if(name MATCHES "webgpu") # the slowest first, beside all others
             set_tests_properties(${name} PROPERTIES COST 100)
+            target_include_directories(${name} PRIVATE ${CARAT_DEPS}/wgpu)
         endif()
         if(TARGET carat)
             add_dependencies(${name} carat)

@@ -180,7 +180,7 @@ static void stop_workers(struct threads *pool)
         wait_for_change(pool, &pool->n_running, left);
 }
 
-static int count_cores(void)
+int threads_cores(void)
 {
     return 1;
 }
@@ -250,7 +250,7 @@ static bool first_of_its_core(int cpu)
     return !read || strtol(text, NULL, 10) == cpu;
 }
 
-static int count_cores(void)
+int threads_cores(void)
 {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
@@ -261,7 +261,7 @@ static int count_cores(void)
     return n_cores > 0 ? n_cores : CPU_COUNT(&allowed);
 }
 #else
-static int count_cores(void)
+int threads_cores(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return n < 1 ? 1 : (int)n;
@@ -273,7 +273,7 @@ static int count_cores(void)
 struct threads *threads_new(int n_threads, struct carat_error *err)
 {
     if (n_threads == 0)
-        n_threads = count_cores();
+        n_threads = threads_cores();
     if (n_threads < 1 || n_threads > THREADS_MAX) {
         fail(err, CARAT_BAD_ARGUMENT, "%d threads were asked for; 1 to %d are possible", n_threads, THREADS_MAX);
         return NULL;

@@ -21,6 +21,7 @@ enum { THREADS_MAX = 256 };
 struct threads *threads_new(int n_threads, struct carat_error *err);
 void threads_free(struct threads *pool);
 int threads_count(const struct threads *pool);
+int threads_cores(void); // physical cores that the process may use; 1 where threads are missing
 
 // Runs job on every thread and returns when all are done. Not reentrant: a job must not call it.
 void threads_run(struct threads *pool, threads_job *job, void *context);

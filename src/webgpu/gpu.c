@@ -10,8 +10,9 @@
 //   wgpu{Buffer,BindGroup,BindGroupLayout,PipelineLayout,ShaderModule,ComputePipeline,CommandEncoder,CommandBuffer,
 //   ComputePassEncoder,Queue,Device}Release
 // In WebAssembly also wgpuBufferGetMapState and wgpuBufferReadMappedRange: the map callback is NULL there, completion is seen by
-// asking for the state (Pending, Mapped, or Unmapped when it failed). Natively also the adapter and device requests, the mapped
-// range, timestamps, and wgpu-native's wgpuDevicePoll, wgpuQueueSubmitForIndex and wgpuDeviceCreateShaderModuleTrusted.
+// asking for the state (Pending, Mapped, or Unmapped when it failed). Natively also the adapter and device requests, mapping to
+// write, mapped ranges, timestamps, and wgpu-native's wgpuDevicePoll, wgpuQueueSubmitForIndex and
+// wgpuDeviceCreateShaderModuleTrusted.
 
 #include "webgpu/gpu.h"
 
@@ -89,6 +90,18 @@ void gpu_write(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, cons
     gpu_submit(gpu); // writes overtake what is only recorded
     wgpuQueueWriteBuffer(gpu->queue, buffer->handle, offset, source, (size_t)n_bytes);
 }
+
+#ifdef __wasm__
+void gpu_upload(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes)
+{
+    gpu_write(gpu, buffer, offset, source, n_bytes);
+}
+
+void gpu_upload_end(struct gpu *gpu)
+{
+    (void)gpu;
+}
+#endif
 
 void gpu_end_pass(struct gpu *gpu)
 {
@@ -290,17 +303,8 @@ void gpu_dispatch(struct gpu *gpu, struct gpu_pipeline *pipeline, const struct g
     wgpuComputePassEncoderDispatchWorkgroups(gpu->pass, x, y, z);
 }
 
-void gpu_submit(struct gpu *gpu)
+static void submit_commands(struct gpu *gpu, WGPUCommandBuffer commands)
 {
-    if (gpu->encoder == NULL)
-        return;
-    gpu_end_pass(gpu);
-    WGPUCommandBuffer commands = wgpuCommandEncoderFinish(gpu->encoder, NULL);
-    wgpuCommandEncoderRelease(gpu->encoder);
-    gpu->encoder = NULL;
-    if (gpu->n_queued > 0)
-        wgpuQueueWriteBuffer(gpu->queue, gpu->param_buffer, 0, gpu->params, (size_t)gpu->n_queued * PARAM_STRIDE);
-    gpu->n_queued = 0;
     if (commands == NULL)
         return;
     if (gpu->lost || gpu->error.code != CARAT_OK) { // wgpu-native ends the process when it is given broken commands
@@ -313,4 +317,24 @@ void gpu_submit(struct gpu *gpu)
     gpu->last_submission = wgpuQueueSubmitForIndex(gpu->queue, 1, &commands);
 #endif
     wgpuCommandBufferRelease(commands);
+}
+
+void gpu_submit(struct gpu *gpu)
+{
+    if (gpu->encoder == NULL)
+        return;
+    gpu_end_pass(gpu);
+    WGPUCommandBuffer commands = wgpuCommandEncoderFinish(gpu->encoder, NULL);
+    wgpuCommandEncoderRelease(gpu->encoder);
+    gpu->encoder = NULL;
+    if (gpu->n_queued > 0)
+        wgpuQueueWriteBuffer(gpu->queue, gpu->param_buffer, 0, gpu->params, (size_t)gpu->n_queued * PARAM_STRIDE);
+    gpu->n_queued = 0;
+#ifdef __wasm__
+    submit_commands(gpu, commands);
+#else
+    gpu_upload_unmap(gpu);
+    submit_commands(gpu, commands);
+    gpu_upload_map(gpu);
+#endif
 }

@@ -84,6 +84,11 @@ uint64_t gpu_buffer_bytes(const struct gpu_buffer *buffer);
 // Copies into a buffer after everything queued so far. offset and n_bytes are multiples of 4.
 void gpu_write(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
 
+// gpu_write for much at a time. Natively several threads copy, through buffers that are kept for it until gpu_upload_end, which
+// waits until all has arrived.
+void gpu_upload(struct gpu *gpu, struct gpu_buffer *buffer, uint64_t offset, const void *source, uint64_t n_bytes);
+void gpu_upload_end(struct gpu *gpu);
+
 // Copies between two different buffers; all numbers are multiples of 4.
 void gpu_copy(
     struct gpu *gpu, struct gpu_buffer *src, uint64_t src_offset, struct gpu_buffer *dst, uint64_t dst_offset, uint64_t n_bytes);

@@ -240,6 +240,7 @@ void gpu_free(struct gpu *gpu)
     if (gpu->queue != NULL)
         gpu_submit(gpu);
 #ifndef __wasm__
+    gpu_upload_end(gpu);
     if (gpu->device != NULL)
         wgpuDevicePoll(gpu->device, true, NULL);
     gpu_release_handle(gpu->query_buffer);

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "base/threads.h"
 #include "webgpu/gpu.h"
 
 #include "webgpu.h"
@@ -18,6 +19,8 @@ enum {
     GROUP_TABLE_MIN = 1024,  // slots of the bind group cache, a power of two
     PROFILE_QUERIES = 4096,  // two a dispatch
     MAX_PROFILE_NAMES = 256, // different kernels in a profile
+    UPLOAD_SLOT_BYTES = 8 << 20,
+    UPLOAD_MOST_SLOTS = 8, // made one by one, when the device is not done with any of those before
 };
 
 struct gpu_buffer {
@@ -58,6 +61,24 @@ struct ticket {
     uint64_t submission;
 };
 
+// See gpu_upload.c.
+struct upload_slot {
+    WGPUBuffer handle;
+    uint8_t *bytes; // [UPLOAD_SLOT_BYTES] of a FILLING slot
+    enum upload_state { SLOT_READY, SLOT_FILLING, SLOT_BUSY, SLOT_FAILED } state;
+    uint64_t submission; // the last one that reads it
+};
+
+struct upload {
+    struct upload_slot slots[UPLOAD_MOST_SLOTS];
+    int n_slots;
+    struct upload_slot *filling; // its copies are recorded; NULL: none
+    uint64_t n_filled;           // of it
+    uint64_t n_seen;             // bytes since the last gpu_upload_end
+    struct threads *threads;     // NULL: there was little so far
+    bool failed;                 // mapping does not work here
+};
+
 struct gpu {
     WGPUDevice device;
     WGPUQueue queue;
@@ -82,6 +103,7 @@ struct gpu {
     struct carat_error error; // first error since the last gpu_take_error
     bool lost;
 #ifndef __wasm__
+    struct upload upload;
     WGPUInstance instance;
     WGPUAdapter adapter;
     bool profiling;
@@ -110,5 +132,11 @@ void gpu_drop_groups(struct gpu *gpu);
 // Makes an encoder for queued work, and ends the compute pass in it, for what cannot be inside one.
 void gpu_need_encoder(struct gpu *gpu);
 void gpu_end_pass(struct gpu *gpu);
+
+#ifndef __wasm__
+// Before and after what is queued is submitted: hands the slot whose copies are in it to the device, and asks for it again.
+void gpu_upload_unmap(struct gpu *gpu);
+void gpu_upload_map(struct gpu *gpu);
+#endif
 
 #endif

@@ -191,8 +191,10 @@ bool webgpu_weight_place(struct ops *ops, struct weight *weight, const void *map
 
 void webgpu_weight_free(struct ops *ops, struct weight *weight)
 {
-    if (weight->home == WEIGHT_DEVICE)
+    if (weight->home == WEIGHT_DEVICE) {
+        gpu_upload_end(webgpu_of(ops)->gpu); // whatever was being loaded will not be completed
         free_device_weight(webgpu_of(ops), weight->device);
+    }
     weight->device = NULL;
     weight->host = NULL;
     weight->home = WEIGHT_UNPLACED;
@@ -259,7 +261,6 @@ static bool flush_rows(struct webgpu *gpu, struct device_weight *w)
     s->next = other;
     s->base = base;
     s->n_filled = rest;
-    gpu_submit(gpu->gpu);
     return true;
 }
 
@@ -353,12 +354,12 @@ static void write_padded(struct webgpu *gpu, struct gpu_buffer *buffer, uint64_t
 {
     uint64_t whole = n & ~(uint64_t)3;
     if (whole > 0)
-        gpu_write(gpu->gpu, buffer, offset, bytes, whole);
+        gpu_upload(gpu->gpu, buffer, offset, bytes, whole);
     if (n == whole) // in WebAssembly `bytes` may be a pointer that only the host can follow: it must not be looked at
         return;
     uint8_t tail[4] = {0};
     memcpy(tail, bytes + whole, (size_t)(n - whole));
-    gpu_write(gpu->gpu, buffer, offset + whole, tail, 4);
+    gpu_upload(gpu->gpu, buffer, offset + whole, tail, 4);
 }
 
 static bool write_staged(struct ops *ops, struct weight *weight, const uint8_t *bytes, uint64_t n, struct carat_error *err)
@@ -385,7 +386,7 @@ static bool finish_vector(struct ops *ops, struct weight *weight, struct device_
         free(values);
         return fail(err, CARAT_NO_MEMORY, "no memory for tensor '%s'", weight->name);
     }
-    gpu_write(gpu->gpu, gpu->vectors.buffer, (uint64_t)w->vector_at * 4, values, (uint64_t)weight->n_in * 4);
+    gpu_upload(gpu->gpu, gpu->vectors.buffer, (uint64_t)w->vector_at * 4, values, (uint64_t)weight->n_in * 4);
     free(values);
     w->n_written = 0;
     w->is_vector = false; // now the bytes go the way of a matrix
@@ -417,6 +418,7 @@ bool webgpu_weights_ready(struct ops *ops, struct carat_error *err)
 {
     struct webgpu *gpu = webgpu_of(ops);
     gpu_submit(gpu->gpu);
+    gpu_upload_end(gpu->gpu);
     struct staging *s = &gpu->staging;
     bool complete = s->weight == NULL;
     gpu_buffer_free(gpu->gpu, s->current);
