@@ -2,6 +2,7 @@
 //
 // Built by the target webgpu_kernels. usage: webgpu_kernels [--decode N] [--depth N] [--prefill N] [--profile] [--vocabulary N]
 // Prints tokens per second, dispatches per token and, with --profile, the time of every kernel by timestamps.
+// webgpu_kernels --upload [MIB] measures instead how fast 2048 or so many MiB get to the device.
 
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 
 #include "webgpu/webgpu_ops.h"
+#include "webgpu_upload.h"
 
 enum {
     D = 1536,
@@ -337,6 +339,11 @@ int main(int argc, char **argv)
 {
     struct carat_error err = {0};
     struct webgpu_options options = {.max_batch = MAX_BATCH};
+    if (has(argc, argv, "--upload")) {
+        int n_mib = number_after(argc, argv, "--upload", 0);
+        bench_upload(n_mib > 0 ? n_mib : 2048);
+        return 0;
+    }
     static struct model m;
     m.ops = webgpu_ops_new(&options, &err);
     if (m.ops == NULL)

@@ -77,7 +77,9 @@ if(cli_sources)
 endif()
 
 if(TARGET carat_webgpu)
-    add_executable(webgpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/webgpu_kernels.c)
+    add_executable(webgpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/webgpu_kernels.c
+        ${CMAKE_SOURCE_DIR}/bench/webgpu_upload.c)
+    target_include_directories(webgpu_kernels PRIVATE ${CARAT_DEPS}/wgpu)
     target_link_libraries(webgpu_kernels PRIVATE carat_library)
 endif()
 add_executable(cpu_kernels EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/cpu_kernels.c)
