@@ -1,7 +1,8 @@
 // webgpu_kernels.c: time of the GPU backend at the shapes of E2B (Q4_K_M mix, random weights), without a model file.
 //
 // Built by the target webgpu_kernels. usage: webgpu_kernels [--decode N] [--depth N] [--prefill N] [--profile] [--vocabulary N]
-// Prints tokens per second, dispatches per token and, with --profile, the time of every kernel by timestamps.
+// [--fold | --no-fold]. Prints tokens per second, dispatches per token and, with --profile, the time of every kernel by
+// timestamps. Matrices are folded (ops.h) where a trial says that it pays, always, or never.
 // webgpu_kernels --upload [MIB] measures instead how fast 2048 or so many MiB get to the device.
 
 #include <math.h>
@@ -28,6 +29,7 @@ enum {
 struct layer {
     struct linear q, k, v, o, gate, up, down, per_layer_gate, per_layer_out;
     struct weight attn_norm, q_norm, k_norm, post_attention_norm, ffn_norm, post_ffw_norm, post_norm, scale;
+    struct layer_end end;
     int32_t head_dim, n_ff, owner;
     bool is_sliding;
     struct kv_layer kv;
@@ -38,7 +40,7 @@ struct model {
     struct layer layers[LAYERS];
     struct linear head, projection;
     struct weight table, projection_norm, output_norm;
-    int32_t n_vocabulary, n_context;
+    int32_t n_vocabulary, n_context, n_folded;
     struct tensor x, spare, term, qkv, heads, gated, per_layer, injected, logits, hidden, ids, rope_sliding, rope_global;
     uint8_t *random;
 };
@@ -171,6 +173,13 @@ static void make_model(struct model *m)
     make_weight(m, &m->output_norm, GGUF_TYPE_F32, D, 1);
     if (!m->ops->weights_ready(m->ops, &err))
         stop("weights", &err);
+    for (int i = 0; i < LAYERS; i++) {
+        struct layer *l = &m->layers[i];
+        l->end = (struct layer_end){
+            .down = &l->down, .norm = &l->post_ffw_norm, .gate = &l->per_layer_gate, .proj = &l->per_layer_out};
+        m->ops->fold(m->ops, &l->end);
+        m->n_folded += l->end.folded != NULL;
+    }
     m->x = make_tensor(m, MAX_BATCH, D);
     m->spare = make_tensor(m, MAX_BATCH, D);
     m->term = make_tensor(m, MAX_BATCH, D);
@@ -221,11 +230,16 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
     stream->term = term;
     stream->term_norm = &l->post_attention_norm;
     ops->norm_gated(ops, stream, &l->ffn_norm, &l->gate, &l->up, ACTIVATION_GELU_TANH, gated);
-    ops->project(ops, gated, &l->down, term);
-    stream->term = term;
-    stream->term_norm = &l->post_ffw_norm;
-    ops->per_layer_gate(ops, stream, &l->per_layer_gate, view(m->per_layer, n, LAYERS * WIDTH), i, injected);
-    ops->project(ops, injected, &l->per_layer_out, term);
+    struct tensor per_layer = view(m->per_layer, n, LAYERS * WIDTH);
+    if (n == 1 && l->end.folded != NULL) {
+        ops->finish_layer(ops, stream, &l->end, gated, per_layer, i, term);
+    } else {
+        ops->project(ops, gated, &l->down, term);
+        stream->term = term;
+        stream->term_norm = &l->post_ffw_norm;
+        ops->per_layer_gate(ops, stream, &l->per_layer_gate, per_layer, i, injected);
+        ops->project(ops, injected, &l->per_layer_out, term);
+    }
     stream->term = term;
     stream->term_norm = &l->post_norm;
     stream->scale = &l->scale;
@@ -344,6 +358,9 @@ int main(int argc, char **argv)
         bench_upload(n_mib > 0 ? n_mib : 2048);
         return 0;
     }
+    options.folding = has(argc, argv, "--fold")      ? WEBGPU_FOLDS_ALWAYS
+                      : has(argc, argv, "--no-fold") ? WEBGPU_FOLDS_NEVER
+                                                     : WEBGPU_FOLDS_WHERE_IT_PAYS;
     static struct model m;
     m.ops = webgpu_ops_new(&options, &err);
     if (m.ops == NULL)
@@ -354,7 +371,7 @@ int main(int argc, char **argv)
     m.n_context = depth + 4096 + n_prefill;
     double start = now();
     make_model(&m);
-    printf("%s, weights made in %.1f s\n", m.ops->device, now() - start);
+    printf("%s, weights made in %.1f s, %d of %d layers folded\n", m.ops->device, now() - start, m.n_folded, LAYERS);
     decode(&m, 8, depth); // kernels are made
     int64_t before = m.ops->n_dispatches;
     for (int i = 0; i < 3 && n_decode > 0; i++)

@@ -103,6 +103,7 @@ GOLDEN_HELPER void rig_open_file(struct rig *rig, ops_factory *factory, struct g
     require(rig->ops != NULL, err);
     require(gemma4_open(rig->file, options.compat, &rig->plan, &rig->text, &err), err);
     require(plan_load(&rig->plan, rig->ops, NULL, NULL, &err), err);
+    gemma4_fold(rig->text, rig->ops);
     require(gemma4_ready(rig->text, &err), err);
     int32_t max_batch = options.max_batch != 0 ? options.max_batch : 128;
     if (max_batch > rig->ops->max_batch)
@@ -125,6 +126,7 @@ GOLDEN_HELPER void rig_close(struct rig *rig)
 {
     kv_cache_free(rig->kv);
     text_context_free(rig->context);
+    gemma4_unfold(rig->text, rig->ops);
     plan_unload(&rig->plan, rig->ops);
     gemma4_free(rig->text);
     plan_free(&rig->plan);

@@ -2,25 +2,6 @@
 
 #include "webgpu_device.h"
 
-static struct ops *gpu, *ref;
-
-static int open_both(void **state)
-{
-    (void)state;
-    struct carat_error err = {0};
-    gpu = open_gpu(&(struct webgpu_options){.exact = true});
-    ref = ref_ops_new(&err);
-    return ref == NULL;
-}
-
-static int close_both(void **state)
-{
-    (void)state;
-    gpu->free(gpu);
-    ref->free(ref);
-    return 0;
-}
-
 // --- attention ---
 
 struct case_of_attention {

@@ -176,6 +176,7 @@ bool model_begin(struct gguf_file *file, struct gguf_file *projector, const stru
 bool model_ready(struct carat_model *model, struct carat_error *err)
 {
     model->table_on_disk = model->text->per_layer_table.home == WEIGHT_DISK;
+    gemma4_fold(model->text, model->ops);
     return gemma4_ready(model->text, err);
 }
 
@@ -188,6 +189,7 @@ void carat_model_free(struct carat_model *model)
     text_context_free(model->context);
     towers_free(model->towers);
     if (model->ops != NULL) {
+        gemma4_unfold(model->text, model->ops);
         plan_unload(&model->plan, model->ops);
         model->ops->free(model->ops);
     }
@@ -322,7 +324,7 @@ static uint64_t resident_bytes(const struct carat_model *model)
         if (weight->home == WEIGHT_HOST || weight->home == WEIGHT_DEVICE)
             n_bytes += weight->n_bytes;
     }
-    return n_bytes;
+    return n_bytes + gemma4_folded_bytes(model->text);
 }
 
 void carat_model_info(const struct carat_model *model, struct carat_model_info *info)

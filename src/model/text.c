@@ -59,6 +59,12 @@ static struct attention attention_of_layer(const struct step *s, int32_t l)
     };
 }
 
+static bool ends_folded(const struct step *s, const struct text_layer *w)
+{
+    return s->n == 1 && w->end.folded != NULL && w->ffn_down.adapters == NULL && w->inp_gate.adapters == NULL &&
+           w->proj.adapters == NULL;
+}
+
 // One decoder layer. The residual stream is read and written in place; its last addition is left pending.
 static void layer_forward(struct step *s, int32_t l)
 {
@@ -78,6 +84,11 @@ static void layer_forward(struct step *s, int32_t l)
     add_later(s, term, &w->post_attention_norm, NULL);
 
     ops->norm_gated(ops, &s->stream, &w->ffn_norm, &w->ffn_gate, &w->ffn_up, ACTIVATION_GELU_TANH, gated);
+    if (ends_folded(s, w)) {
+        ops->finish_layer(ops, &s->stream, &w->end, gated, s->per_layer, l, term);
+        add_later(s, term, &w->post_norm, &w->layer_output_scale);
+        return;
+    }
     ops->project(ops, gated, &w->ffn_down, term);
     if (w->has_experts) {
         struct tensor routed = view(s->context->experts, s->n, c->d_model);

@@ -87,6 +87,7 @@ static void find_per_layer(struct lookup *lookup, const struct gemma4_config *c,
     lookup_matrix(lookup, "inp_gate.weight", NULL, c->d_model, c->per_layer_width, &w->inp_gate.weight);
     lookup_matrix(lookup, "proj.weight", NULL, c->per_layer_width, c->d_model, &w->proj.weight);
     lookup_vector(lookup, "post_norm.weight", NULL, c->d_model, &w->post_norm);
+    w->end = (struct layer_end){.down = &w->ffn_down, .norm = &w->post_ffw_norm, .gate = &w->inp_gate, .proj = &w->proj};
 }
 
 static void find_experts(struct lookup *lookup, const struct gemma4_config *c, struct text_layer *w)
@@ -260,6 +261,27 @@ bool gemma4_open(
     }
     *out = text;
     return true;
+}
+
+void gemma4_fold(struct gemma4_text *text, struct ops *ops)
+{
+    for (int32_t l = 0; ops->fold != NULL && l < text->config.n_layers; l++)
+        if (text->config.per_layer_width > 0 && !text->layers[l].has_experts)
+            ops->fold(ops, &text->layers[l].end);
+}
+
+void gemma4_unfold(struct gemma4_text *text, struct ops *ops)
+{
+    for (int32_t l = 0; text != NULL && ops->unfold != NULL && l < text->config.n_layers; l++)
+        ops->unfold(ops, &text->layers[l].end);
+}
+
+uint64_t gemma4_folded_bytes(const struct gemma4_text *text)
+{
+    uint64_t n_bytes = 0;
+    for (int32_t l = 0; l < text->config.n_layers; l++)
+        n_bytes += text->layers[l].end.folded_bytes;
+    return n_bytes;
 }
 
 bool gemma4_ready(struct gemma4_text *text, struct carat_error *err)

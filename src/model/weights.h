@@ -31,6 +31,7 @@ struct text_layer {
     struct linear inp_gate;            // [d -> P]; the next three only with per-layer embeddings
     struct linear proj;                // [P -> d]
     struct weight post_norm;           // [d]
+    struct layer_end end;              // the same as the operation wants it
     bool has_experts;                  // the rest only with a mixture of experts
     struct weight router_scale;        // [d]
     struct weight router;              // [d -> E], F32
@@ -70,6 +71,12 @@ bool gemma4_open(const struct gguf_file *file, enum gemma4_compat compat, struct
 
 // To be called once when the plan's bytes are there: makes what depends on them.
 bool gemma4_ready(struct gemma4_text *text, struct carat_error *err);
+
+// What a backend makes of the weights for the sake of speed, once they are there (ops.h, fold); to be undone before they are
+// unloaded.
+void gemma4_fold(struct gemma4_text *text, struct ops *ops);
+void gemma4_unfold(struct gemma4_text *text, struct ops *ops); // text NULL is allowed
+uint64_t gemma4_folded_bytes(const struct gemma4_text *text);  // on the backend
 
 void gemma4_free(struct gemma4_text *text); // NULL is allowed
 

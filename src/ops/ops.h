@@ -65,6 +65,17 @@ struct experts {
     float eps;
 };
 
+// The end of a layer with per-layer inputs: z = down . h joins the stream by way of a norm, whose value goes through gate and
+// proj.
+struct layer_end {
+    const struct linear *down; // [ff -> d]
+    const struct weight *norm; // [d], of z
+    const struct linear *gate; // [d -> P]
+    const struct linear *proj; // [P -> d]
+    struct folded *folded;     // what `fold` has made; NULL: nothing
+    uint64_t folded_bytes;     // on the backend
+};
+
 enum { DRAW_MAX_TOP_K = 256, DRAW_MAX_WINDOW = 1024, DRAW_MAX_BIASES = 1024 };
 
 // How a token is drawn; the sampler (src/text/sampler.h) says what the parameters mean.
@@ -164,6 +175,16 @@ struct ops {
     // width].
     void (*per_layer_gate)(struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer,
         int32_t layer, struct tensor out);
+
+    // Once the weights are there: multiplies gate and down into each other (gate . diag(norm) . down), where that is possible and
+    // makes decoding faster; else end->folded stays NULL. `unfold` frees what was made. NULL: the backend does no such thing.
+    void (*fold)(struct ops *ops, struct layer_end *end);
+    void (*unfold)(struct ops *ops, struct layer_end *end);
+
+    // The end of a layer for one row, with what `fold` has made and without adapters. Settles the stream; x += RMS(down . in,
+    // norm); out [1, d] = proj . (gelu_tanh(gate . x) * per_layer[layer * P ...]). Needs the stream's `spare`.
+    void (*finish_layer)(struct ops *ops, struct stream *stream, const struct layer_end *end, struct tensor in,
+        struct tensor per_layer, int32_t layer, struct tensor out);
 
     // Mixture of experts on the settled stream value h (the stream must have no pending term): router, top n_used, weighted sum
     // of the experts of RMS(h, pre_norm). out [n, d].

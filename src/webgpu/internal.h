@@ -41,6 +41,10 @@ enum kernel {
     KERNEL_JOIN_SPLITS,
     KERNEL_ADJUST,
     KERNEL_DRAW,
+    KERNEL_FOLD,
+    KERNEL_ROUND_ROWS,
+    KERNEL_END_SUMS,
+    KERNEL_END_INJECT,
 };
 
 enum scratch {
@@ -60,6 +64,7 @@ enum scratch {
     SCRATCH_SHARES,
     SCRATCH_EXPERTS,
     SCRATCH_SPLITS,
+    SCRATCH_END,
     N_SCRATCH
 };
 
@@ -175,6 +180,9 @@ void webgpu_failed(struct webgpu *gpu, const struct carat_error *err);
 // The pipeline of a key, made when it is new. NULL after a failure, which is kept.
 struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char *file, const char *definitions);
 
+// A key for what depends on more than fits one: a hash. 58 bits do not collide among the tens of kernels of a model.
+uint64_t webgpu_key(enum kernel kernel, const uint32_t *values, int n);
+
 // Makes all kernels anew when they are needed next.
 void webgpu_forget_kernels(struct webgpu *gpu);
 
@@ -209,7 +217,9 @@ bool webgpu_confuses_integers(void);             // ... that products of integer
 // --- trial.c ---
 // Goes on with the trial, which begins when it is needed: OPS_DONE when nothing is left to find out.
 enum ops_state webgpu_trial_poll(struct webgpu *gpu, struct carat_error *err);
-bool webgpu_prefers_floats(void);                      // has a trial found out that integers are slower?
+bool webgpu_prefers_floats(void); // has a trial found out that integers are slower?
+// Is a dispatch less worth reading that many bytes more?
+bool webgpu_folding_pays(const struct webgpu *gpu, uint64_t n_bytes);
 int32_t webgpu_trial_ticket(const struct webgpu *gpu); // what it waits for, or -1
 void webgpu_trial_close(struct webgpu *gpu);
 
@@ -256,6 +266,12 @@ void webgpu_per_layer_gate(
     struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer, int32_t layer, struct tensor out);
 void webgpu_head(struct ops *ops, struct tensor in, const struct linear *table, float cap, const int32_t *suppressed,
     int n_suppressed, struct tensor logits);
+
+// --- layer_end.c ---
+void webgpu_fold(struct ops *ops, struct layer_end *end);
+void webgpu_unfold(struct ops *ops, struct layer_end *end);
+void webgpu_finish_layer(struct ops *ops, struct stream *stream, const struct layer_end *end, struct tensor in,
+    struct tensor per_layer, int32_t layer, struct tensor out);
 
 // --- stream.c ---
 void webgpu_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out);

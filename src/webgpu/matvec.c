@@ -45,7 +45,7 @@ struct matvec {
 static bool takes_integers(const struct webgpu *gpu, const struct matvec *m)
 {
     uint32_t pairs = m->n_units / 2, staged = !(m->flags & VEC_FUSED) && pairs > STAGED_PAIRS ? STAGED_PAIRS : pairs;
-    uint32_t bytes = integer_stride(divide_up(staged, 32) * 32) * 148 + 1024 * 4; // sums, reductions and what neighbours exchange
+    uint32_t bytes = integer_bytes(divide_up(staged, 32) * 32);
     bool takes = !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && m->n_units % 2 == 0 &&
                  !(m->flags & VEC_ODD) && bytes <= gpu_limits(gpu->gpu)->max_workgroup_bytes;
     for (int k = 0; k < m->n_parts; k++)
@@ -65,8 +65,7 @@ static uint32_t splits_of(uint32_t n_units)
     return 1;
 }
 
-// Likewise: as few stretches as leave every lane a pair, or two. Each has an even number of pairs, which Q6_K needs.
-static uint32_t integer_splits_of(uint32_t n_pairs)
+uint32_t integer_splits_of(uint32_t n_pairs)
 {
     for (uint32_t most = MOST_LANES; most <= 2 * MOST_LANES; most *= 2)
         for (uint32_t n = 1; n <= MOST_SPLITS; n++)
@@ -170,7 +169,6 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         m->integers ? 16 : 8);
 }
 
-// A hash of all that a kernel depends on, more than fits a key. 58 bits do not collide among the tens of kernels of a model.
 static uint64_t matvec_key(const struct matvec *m)
 {
     uint32_t values[20] = {
@@ -184,12 +182,7 @@ static uint64_t matvec_key(const struct matvec *m)
         values[n++] = (uint32_t)m->layouts[k]->index;
         values[n++] = knows_units(m) ? m->n_rows[k] : 0;
     }
-    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a, a word at a time
-    for (int i = 0; i < n; i++) {
-        hash = (hash ^ values[i]) * 0x100000001b3u;
-        hash ^= hash >> 29;
-    }
-    return KERNEL_MATVEC | hash << 6;
+    return webgpu_key(KERNEL_MATVEC, values, n);
 }
 
 static struct gpu_pipeline *matvec_kernel(struct webgpu *gpu, const struct matvec *m)

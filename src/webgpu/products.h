@@ -42,6 +42,16 @@ static inline uint32_t integer_stride(uint32_t n_stretches)
     return n_stretches | 1;
 }
 
+// The workgroup memory that a kernel needs for that many stretches, with room for sums, reductions and what neighbours exchange.
+static inline uint32_t integer_bytes(uint32_t n_stretches)
+{
+    return integer_stride(n_stretches) * 148 + 1024 * 4;
+}
+
+// Into how many parts the columns of a product in integers are split, given in pairs of units: as few as leave every lane a pair,
+// or two. Each has an even number of pairs, which Q6_K needs.
+uint32_t integer_splits_of(uint32_t n_pairs);
+
 // The epilogues of a product: PRODUCT_... flags.
 static inline uint32_t epilogue_flags(const struct linear *linear, const struct product *how)
 {

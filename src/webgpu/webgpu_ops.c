@@ -29,6 +29,16 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
     return pipeline;
 }
 
+uint64_t webgpu_key(enum kernel kernel, const uint32_t *values, int n)
+{
+    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a, a word at a time
+    for (int i = 0; i < n; i++) {
+        hash = (hash ^ values[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return (uint64_t)kernel | hash << 6;
+}
+
 void webgpu_forget_kernels(struct webgpu *gpu)
 {
     gpu_submit(gpu->gpu);
@@ -220,6 +230,9 @@ static const struct ops table = {
     .project = webgpu_project,
     .norm_gated = webgpu_norm_gated,
     .per_layer_gate = webgpu_per_layer_gate,
+    .fold = webgpu_fold,
+    .unfold = webgpu_unfold,
+    .finish_layer = webgpu_finish_layer,
     .experts = webgpu_experts,
     .add_norms = webgpu_add_norms,
     .settle = webgpu_settle,

@@ -5,11 +5,18 @@
 
 #include "ops/ops.h"
 
+enum webgpu_folding {
+    WEBGPU_FOLDS_WHERE_IT_PAYS, // by the trial: never without autotune
+    WEBGPU_FOLDS_ALWAYS,        // where it is possible
+    WEBGPU_FOLDS_NEVER,
+};
+
 struct webgpu_options {
     int32_t max_batch;                 // rows of the largest batch; 0: 512
     bool keep_per_layer_table_on_disk; // save device memory by reading rows of the per-layer table on demand
     bool hardware_only;                // fail with CARAT_NO_DEVICE rather than use a software renderer
     bool no_autotune;                  // integers without a trial of what is faster (trial.c)
+    enum webgpu_folding folding;       // of the matrices at the end of layers with per-layer inputs (layer_end.c)
     bool exact;                        // multiply few rows in f32 too, where 16-bit integers are the rule (integers.wgsl)
 };
 
