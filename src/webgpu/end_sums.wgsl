@@ -51,13 +51,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let v${s} = min(first + ${s}u * LANES + lane, N_PAIRS${k} - 1u);
         let w${s} = fetch_pair${k}(min(row, ROWS${k} - 1u) * W${k}.x, v${s});
 #end
-        // Not unrolled where neighbours exchange through workgroup memory: compilers need long for that many barriers.
-        for (var i = t; i < ${STEPS${k}}u * LANES * 16u; i += ${WG}u) {
+        // Not unrolled: compilers need long for that many barriers.
+        for (var stage = 0u; stage < ${STEPS${k}}u * LANES * 16u; stage += ${WG}u) {
+            let i = stage + t;
             var own = vec4<f32>(0.0);
             if (i < PAIRS${k} * 16u) {
                 own = ${INPUT${k}}[first * 16u + i];
             }
-            make_vector(i, t, true, own);
+            make_vector(i, t, i < ${STEPS${k}}u * LANES * 16u, own);
         }
         workgroupBarrier();
         var sum = 0.0;
