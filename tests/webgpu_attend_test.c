@@ -1,6 +1,6 @@
 // webgpu_attend_test.c: attention, rings of keys and values, and choosing logits on the GPU against the scalar reference.
 
-#include "webgpu_device.h"
+#include "webgpu_pair.h"
 
 // --- attention ---
 

@@ -1,6 +1,6 @@
 // webgpu_products_test.c: weights and products on the GPU against the scalar reference.
 
-#include "webgpu_device.h"
+#include "webgpu_pair.h"
 
 #include "extent.h"
 

@@ -1,6 +1,6 @@
 // webgpu_streams_test.c: the residual stream on the GPU, and the operations that settle it, against the scalar reference.
 
-#include "webgpu_device.h"
+#include "webgpu_pair.h"
 
 #include "extent.h"
 
