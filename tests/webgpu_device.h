@@ -97,8 +97,10 @@ static inline void random_blocks(enum gguf_type type, uint8_t *bytes, uint64_t n
     }
 }
 
-// Random weights, written to the GPU in pieces of odd lengths.
-static inline struct twin_weight make_weight(struct ops *gpu, enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices)
+// Random weights, written to the GPU in pieces of odd lengths; F32 between -magnitude and magnitude, Q8_0 with so much smaller
+// scales.
+static inline struct twin_weight make_scaled_weight(
+    struct ops *gpu, enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices, float magnitude)
 {
     struct twin_weight w = {
         .ref = {.name = "w", .type = type, .n_in = n_in, .n_out = n_out, .n_slices = n_slices, .home = WEIGHT_HOST}};
@@ -106,6 +108,14 @@ static inline struct twin_weight make_weight(struct ops *gpu, enum gguf_type typ
     w.ref.n_bytes = w.ref.row_bytes * (uint64_t)n_out * (uint64_t)n_slices;
     w.bytes = malloc(w.ref.n_bytes);
     random_blocks(type, w.bytes, (uint64_t)n_in * (uint64_t)n_out * (uint64_t)n_slices);
+    for (uint64_t i = 0; type == GGUF_TYPE_F32 && i < w.ref.n_bytes / 4; i++)
+        ((float *)(void *)w.bytes)[i] *= magnitude;
+    for (uint64_t at = 0; type == GGUF_TYPE_Q8_0 && at < w.ref.n_bytes; at += 34) {
+        uint16_t half;
+        memcpy(&half, w.bytes + at, 2);
+        half = f16_from_f32(f32_from_f16(half) * magnitude);
+        memcpy(w.bytes + at, &half, 2);
+    }
     w.ref.host = w.bytes;
     w.gpu = w.ref;
     w.gpu.home = WEIGHT_UNPLACED;
@@ -120,6 +130,11 @@ static inline struct twin_weight make_weight(struct ops *gpu, enum gguf_type typ
             fail_msg("%s", err.message);
     }
     return w;
+}
+
+static inline struct twin_weight make_weight(struct ops *gpu, enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices)
+{
+    return make_scaled_weight(gpu, type, n_in, n_out, n_slices, 1);
 }
 
 static inline struct twin_weight make_vector(struct ops *gpu, int32_t n)

@@ -334,6 +334,7 @@ static void per_layer_inputs_of_long_rows_combine(void **state)
 struct end_case {
     enum gguf_type down, gate, proj;
     int32_t d, n_ff, width;
+    float magnitude; // of down and gate, where they are Q8_0 or F32
 };
 
 // In two steps with folded matrices, against the reference's four.
@@ -342,7 +343,8 @@ static void check_end(const struct end_case *c)
     struct stream_case pending = {1, c->d, true, true, true, true};
     struct twin_stream s;
     make_stream(&pending, &s);
-    struct twin_weight down = make_weight(gpu, c->down, c->n_ff, c->d, 1), gate = make_weight(gpu, c->gate, c->d, c->width, 1),
+    struct twin_weight down = make_scaled_weight(gpu, c->down, c->n_ff, c->d, 1, c->magnitude),
+                       gate = make_scaled_weight(gpu, c->gate, c->d, c->width, 1, c->magnitude),
                        proj = make_weight(gpu, c->proj, c->width, c->d, 1), norm = make_vector(gpu, c->d);
     struct linear down_gpu = {.weight = down.gpu}, gate_gpu = {.weight = gate.gpu}, proj_gpu = {.weight = proj.gpu};
     struct linear down_ref = {.weight = down.ref}, gate_ref = {.weight = gate.ref}, proj_ref = {.weight = proj.ref};
@@ -378,15 +380,17 @@ static void layers_end_in_two_steps_with_folded_matrices(void **state)
 {
     (void)state;
     static const struct end_case cases[] = {
-        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 256, 512, 256},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 320, 768, 64},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0, 1536, 256, 64},
-        {GGUF_TYPE_Q5_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q5_0, 192, 2560, 192},
-        {GGUF_TYPE_Q4_0, GGUF_TYPE_Q6_K, GGUF_TYPE_F16, 2560, 1024, 256},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, 1536, 6144, 256},
+        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 256, 512, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 320, 768, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 320, 768, 64, 1e-2f},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 320, 768, 64, 10},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0, 1536, 256, 64, 1},
+        {GGUF_TYPE_Q5_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q5_0, 192, 2560, 192, 1},
+        {GGUF_TYPE_Q4_0, GGUF_TYPE_Q6_K, GGUF_TYPE_F16, 2560, 1024, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, 1536, 6144, 256, 1},
         // The next take long on a software renderer.
-        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 1536, 12288, 256},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 2560, 10240, 256},
+        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 1536, 12288, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 2560, 10240, 256, 1},
     };
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     for (int i = 0; i < (test_everything() ? N_CASES : N_CASES - 2); i++)
@@ -398,11 +402,11 @@ static void what_cannot_be_folded_stays(void **state)
 {
     (void)state;
     static const struct end_case cases[] = {
-        {GGUF_TYPE_F16, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64}, // down multiplies no integers
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 288, 64},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 96, 256, 64},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 96},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64},
+        {GGUF_TYPE_F16, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1}, // down multiplies no integers
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 288, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 96, 256, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 96, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1},
     };
     enum { N_CASES = sizeof cases / sizeof cases[0] };
     struct ops *usual = gpu;
@@ -437,7 +441,7 @@ static void the_default_limits_suffice(void **state)
     gpu = open_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
     unsetenv("CARAT_GPU_LIMITS");
     check_gated(GGUF_TYPE_Q4_K, 1536, 40);
-    check_end(&(struct end_case){GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 640, 1536, 128});
+    check_end(&(struct end_case){GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 640, 1536, 128, 1});
     gpu->free(gpu);
     gpu = usual;
 }

@@ -1,4 +1,5 @@
-// fold: gate . diag(norm) . down as a matrix of Q8_0 in ${TERMS} terms: the rows of each term are what is left of those before it.
+// fold: gate . diag(norm) . down, times ${FACTOR}, as a matrix of Q8_0 in ${TERMS} terms: the rows of each term are what is left of those
+// before it.
 //
 // A workgroup makes 32 rows by 256 columns, a whole number of blocks of every type of `down`. DEPTH rows of `down` are decoded into
 // workgroup memory at a time; an invocation adds up 4 rows by 8 columns in registers.
@@ -50,7 +51,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let i = first + t % 8u;
         var g = 0.0;
         if (i < p.n_down && first_row + t / 8u < p.n_gate) {
-            g = gate[(first_row + t / 8u) * p.n_down + i] * vectors[p.norm_at + i];
+            g = gate[(first_row + t / 8u) * p.n_down + i] * vectors[p.norm_at + i] * ${FACTOR}.0;
         }
         gate_columns[(t % 8u) * 32u + t / 8u] = g;
         workgroupBarrier();

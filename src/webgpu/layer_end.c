@@ -5,14 +5,15 @@
 // run side by side (end_sums.wgsl), and what is left fits the step that multiplies with `proj` anyway (end_inject.wgsl).
 //
 // Folded matrices are Q8_0 in two terms, what rounding leaves of the first being rounded once more: wrong by 2e-5 of the largest
-// of 32.
+// of 32. They are kept FACTOR times too large, so that the second term's scales, 1/32000 of the largest weights, are halves with
+// all bits where those are 0.01 or more.
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "webgpu/products.h"
 
-enum { TERMS = 2, GROUP = 256, LANES = 32, FOLD_ROWS = 32, FOLD_COLUMNS = 256 };
+enum { TERMS = 2, FACTOR = 256, GROUP = 256, LANES = 32, FOLD_ROWS = 32, FOLD_COLUMNS = 256 };
 
 struct folded {
     struct weight product; // gate . diag(norm) . down: [ff -> TERMS P]
@@ -95,7 +96,7 @@ static bool multiply(struct webgpu *gpu, struct tensor gate, const struct layer_
 {
     const struct device_weight *down = device_of(end->down), *out = product->device;
     char definitions[64];
-    snprintf(definitions, sizeof definitions, "TERMS=%d TYPE0=%s", TERMS, down->layout.type->snippet);
+    snprintf(definitions, sizeof definitions, "TERMS=%d FACTOR=%d TYPE0=%s", TERMS, FACTOR, down->layout.type->snippet);
     struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_FOLD | (uint64_t)down->layout.index << 8, "fold", definitions);
     if (kernel == NULL)
         return false;
@@ -117,8 +118,8 @@ static bool multiply(struct webgpu *gpu, struct tensor gate, const struct layer_
 static bool round_gate(struct webgpu *gpu, struct tensor gate, const struct weight *rounded)
 {
     const struct device_weight *out = rounded->device;
-    char definitions[16];
-    snprintf(definitions, sizeof definitions, "TERMS=%d", TERMS);
+    char definitions[32];
+    snprintf(definitions, sizeof definitions, "TERMS=%d FACTOR=%d", TERMS, FACTOR);
     struct gpu_pipeline *kernel = webgpu_kernel(gpu, KERNEL_ROUND_ROWS, "round_rows", definitions);
     if (kernel == NULL)
         return false;
@@ -214,11 +215,12 @@ static struct gpu_pipeline *inject_kernel(
     size_t n = define_weight(text, sizeof text, 0, proj);
     snprintf(text + n, sizeof text - n,
         "WG=%d D=%u WIDTH=%u D_ROUNDS=%u WIDTH_ROUNDS=%u DOWN_SUMS=%u FOLDED_SUMS=%u GATE_SUMS=%u INTEGER=%d STRIDE=%u "
-        "XS_VECTORS=%u LANES=%u LANES_LOG2=%u STEPS=%u UNITS=%u LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d FETCH=%s DOT=%s INPUT=%s",
+        "FOLDED_FACTOR=%d GATE_FACTOR=%d XS_VECTORS=%u LANES=%u LANES_LOG2=%u STEPS=%u UNITS=%u LANE_SHUFFLES=%d "
+        "SHUFFLES_VECTORS=%d FETCH=%s DOT=%s INPUT=%s",
         GROUP, d / 4, width / 4, divide_up(d / 4, GROUP), divide_up(width / 4, GROUP), sides[DOWN].n_splits, folded_sums,
-        gate_sums, integer, integer_stride(steps * lanes), width / 4 * 17 / 16 + 1, lanes, lanes_log2, steps, units,
-        gpu->subgroup_size >= lanes, gpu->subgroup_size >= 16, integer ? "fetch_pair" : "fetch", integer ? "pair_dot" : "dot",
-        integer ? "inside" : "x,pairs");
+        gate_sums, integer, integer_stride(steps * lanes), FACTOR, sides[GATE].n_rows > width ? FACTOR : 1,
+        width / 4 * 17 / 16 + 1, lanes, lanes_log2, steps, units, gpu->subgroup_size >= lanes, gpu->subgroup_size >= 16,
+        integer ? "fetch_pair" : "fetch", integer ? "pair_dot" : "dot", integer ? "inside" : "x,pairs");
     return webgpu_kernel(gpu, key, "end_inject", text);
 }
 

@@ -1,5 +1,5 @@
-// round_rows: rows of f32 as rows of Q8_0 in ${TERMS} terms: the rows of each term are what is left of those before it. An invocation
-// makes two blocks of 32, whose scales share a word.
+// round_rows: rows of f32, times ${FACTOR}, as rows of Q8_0 in ${TERMS} terms: the rows of each term are what is left of those before it.
+// An invocation makes two blocks of 32, whose scales share a word.
 struct Params {
     n_rows: u32,    // of `rows` and of a term
     n_cols: u32,    // a multiple of 64
@@ -19,7 +19,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     }
     var v: array<vec4<f32>, 16>;
     for (var i = 0u; i < 16u; i++) {
-        v[i] = rows[(row * p.n_cols + id.x * 64u) / 4u + i];
+        v[i] = rows[(row * p.n_cols + id.x * 64u) / 4u + i] * ${FACTOR}.0;
     }
     for (var term = 0u; term < ${TERMS}u; term++) {
         let at = (term * p.n_rows + row) * p.row_words;
