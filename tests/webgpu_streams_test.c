@@ -1,58 +1,6 @@
 // webgpu_streams_test.c: the residual stream on the GPU, and the operations that settle it, against the scalar reference.
 
-#include "webgpu_pair.h"
-
-#include "extent.h"
-
-struct stream_case {
-    int32_t n_rows, d;
-    bool has_term, has_term_norm, has_scale, has_norm;
-};
-
-struct twin_stream {
-    struct twin x, spare, term;
-    struct twin_weight term_norm, scale, norm;
-    struct stream gpu, ref;
-};
-
-// The streams point into *s, which must stay where it is.
-static void make_stream(const struct stream_case *c, struct twin_stream *s)
-{
-    *s = (struct twin_stream){0};
-    s->x = make_twin(gpu, ref, c->n_rows, c->d, 2);
-    s->spare = make_twin(gpu, ref, c->n_rows, c->d, 0);
-    s->term = make_twin(gpu, ref, c->n_rows, c->d, 3);
-    s->term_norm = make_vector(gpu, c->d);
-    s->scale = make_vector(gpu, 1);
-    s->norm = make_vector(gpu, c->d);
-    s->gpu = (struct stream){.x = s->x.gpu, .spare = s->spare.gpu, .eps = 1e-6f};
-    s->ref = (struct stream){.x = s->x.ref, .spare = s->spare.ref, .eps = 1e-6f};
-    if (c->has_term) {
-        s->gpu.term = s->term.gpu;
-        s->ref.term = s->term.ref;
-    }
-    s->gpu.term_norm = c->has_term && c->has_term_norm ? &s->term_norm.gpu : NULL;
-    s->ref.term_norm = c->has_term && c->has_term_norm ? &s->term_norm.ref : NULL;
-    s->gpu.scale = c->has_scale ? &s->scale.gpu : NULL;
-    s->ref.scale = c->has_scale ? &s->scale.ref : NULL;
-}
-
-static void check_settled(struct twin_stream *s, const char *what)
-{
-    struct twin settled = {s->gpu.x, s->ref.x};
-    assert_close(gpu, ref, &settled, "settled stream after %s", what);
-    assert_null(s->gpu.term.buffer);
-}
-
-static void free_stream(struct twin_stream *s)
-{
-    free_twin(gpu, ref, &s->x);
-    free_twin(gpu, ref, &s->spare);
-    free_twin(gpu, ref, &s->term);
-    free_weight(gpu, &s->term_norm);
-    free_weight(gpu, &s->scale);
-    free_weight(gpu, &s->norm);
-}
+#include "webgpu_stream.h"
 
 static const struct stream_case stream_cases[] = {
     {1, 256, true, true, true, true},
@@ -329,119 +277,15 @@ static void per_layer_inputs_of_long_rows_combine(void **state)
     check_per_layer_inputs(GGUF_TYPE_F16, 4096);
 }
 
-// --- the end of a layer with per-layer inputs ---
-
-struct end_case {
-    enum gguf_type down, gate, proj;
-    int32_t d, n_ff, width;
-    float magnitude; // of down and gate, where they are Q8_0 or F32
-};
-
-// In two steps with folded matrices, against the reference's four.
-static void check_end(const struct end_case *c)
-{
-    struct stream_case pending = {1, c->d, true, true, true, true};
-    struct twin_stream s;
-    make_stream(&pending, &s);
-    struct twin_weight down = make_scaled_weight(gpu, c->down, c->n_ff, c->d, 1, c->magnitude),
-                       gate = make_scaled_weight(gpu, c->gate, c->d, c->width, 1, c->magnitude),
-                       proj = make_weight(gpu, c->proj, c->width, c->d, 1), norm = make_vector(gpu, c->d);
-    struct linear down_gpu = {.weight = down.gpu}, gate_gpu = {.weight = gate.gpu}, proj_gpu = {.weight = proj.gpu};
-    struct linear down_ref = {.weight = down.ref}, gate_ref = {.weight = gate.ref}, proj_ref = {.weight = proj.ref};
-    struct twin in = make_twin(gpu, ref, 1, c->n_ff, 1), per_layer = make_twin(gpu, ref, 1, 3 * c->width, 1);
-    struct twin out = make_twin(gpu, ref, 1, c->d, 0), injected = make_twin(gpu, ref, 1, c->width, 0);
-    struct layer_end end = {.down = &down_gpu, .norm = &norm.gpu, .gate = &gate_gpu, .proj = &proj_gpu};
-    gpu->fold(gpu, &end);
-    assert_non_null(end.folded);
-    for (int turn = 0; turn < 2; turn++) { // the second time over what the first one left
-        gpu->finish_layer(gpu, &s.gpu, &end, in.gpu, per_layer.gpu, 2, out.gpu);
-        ref->settle(ref, &s.ref);
-        ref->project(ref, in.ref, &down_ref, s.term.ref);
-        s.ref.term = s.term.ref;
-        s.ref.term_norm = &norm.ref;
-        ref->per_layer_gate(ref, &s.ref, &gate_ref, per_layer.ref, 2, injected.ref);
-        ref->project(ref, injected.ref, &proj_ref, out.ref);
-        assert_close(gpu, ref, &out, "%s, %s, %s: %d, %d, %d", gguf_type_name(c->down), gguf_type_name(c->gate),
-            gguf_type_name(c->proj), c->d, c->n_ff, c->width);
-        check_settled(&s, "finish_layer");
-    }
-    gpu->unfold(gpu, &end);
-    assert_null(end.folded);
-    struct twin *twins[] = {&in, &per_layer, &out, &injected};
-    for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++)
-        free_twin(gpu, ref, twins[i]);
-    struct twin_weight *weights[] = {&down, &gate, &proj, &norm};
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
-        free_weight(gpu, weights[i]);
-    free_stream(&s);
-}
-
-static void layers_end_in_two_steps_with_folded_matrices(void **state)
-{
-    (void)state;
-    static const struct end_case cases[] = {
-        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 256, 512, 256, 1},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 320, 768, 64, 1},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 320, 768, 64, 1e-2f},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 320, 768, 64, 10},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0, 1536, 256, 64, 1},
-        {GGUF_TYPE_Q5_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q5_0, 192, 2560, 192, 1},
-        {GGUF_TYPE_Q4_0, GGUF_TYPE_Q6_K, GGUF_TYPE_F16, 2560, 1024, 256, 1},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, 1536, 6144, 256, 1},
-        // The next take long on a software renderer.
-        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 1536, 12288, 256, 1},
-        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 2560, 10240, 256, 1},
-    };
-    enum { N_CASES = sizeof cases / sizeof cases[0] };
-    for (int i = 0; i < (test_everything() ? N_CASES : N_CASES - 2); i++)
-        check_end(&cases[i]);
-}
-
-// Nothing is folded that the two steps could not take, and nothing where a trial would have to tell whether it pays.
-static void what_cannot_be_folded_stays(void **state)
-{
-    (void)state;
-    static const struct end_case cases[] = {
-        {GGUF_TYPE_F16, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1}, // down multiplies no integers
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 288, 64, 1},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 96, 256, 64, 1},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 96, 1},
-        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1},
-    };
-    enum { N_CASES = sizeof cases / sizeof cases[0] };
-    struct ops *usual = gpu;
-    for (int i = 0; i < N_CASES; i++) {
-        const struct end_case *c = &cases[i];
-        if (i == N_CASES - 1)
-            gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
-        struct twin_weight down = make_weight(gpu, c->down, c->n_ff, c->d, 1),
-                           gate = make_weight(gpu, c->gate, c->d, c->width, 1),
-                           proj = make_weight(gpu, c->proj, c->width, c->d, 1), norm = make_vector(gpu, c->d);
-        struct linear down_gpu = {.weight = down.gpu}, gate_gpu = {.weight = gate.gpu}, proj_gpu = {.weight = proj.gpu};
-        struct layer_end end = {.down = &down_gpu, .norm = &norm.gpu, .gate = &gate_gpu, .proj = &proj_gpu};
-        gpu->fold(gpu, &end);
-        assert_null(end.folded);
-        assert_int_equal(end.folded_bytes, 0);
-        gpu->unfold(gpu, &end);
-        free_weight(gpu, &down);
-        free_weight(gpu, &gate);
-        free_weight(gpu, &proj);
-        free_weight(gpu, &norm);
-    }
-    gpu->free(gpu);
-    gpu = usual;
-}
-
 // Phones and browsers grant no more than WebGPU's defaults: 16 KiB of workgroup memory, bindings of 128 MiB, no subgroups.
 static void the_default_limits_suffice(void **state)
 {
     (void)state;
     struct ops *usual = gpu;
     setenv("CARAT_GPU_LIMITS", "default", 1);
-    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
+    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
     unsetenv("CARAT_GPU_LIMITS");
     check_gated(GGUF_TYPE_Q4_K, 1536, 40);
-    check_end(&(struct end_case){GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 640, 1536, 128, 1});
     gpu->free(gpu);
     gpu = usual;
 }
@@ -467,8 +311,6 @@ int main(void)
         cmocka_unit_test(streams_take_their_per_layer_gates),
         cmocka_unit_test(a_long_product_becomes_the_term_of_the_stream),
         cmocka_unit_test(per_layer_inputs_of_long_rows_combine),
-        cmocka_unit_test(layers_end_in_two_steps_with_folded_matrices),
-        cmocka_unit_test(what_cannot_be_folded_stays),
     };
     int n_failed = cmocka_run_group_tests(tests, open_both, close_both);
     return n_failed + cmocka_run_group_tests(with_integers, open_both_for_integers, close_both);

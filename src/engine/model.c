@@ -176,7 +176,6 @@ bool model_begin(struct gguf_file *file, struct gguf_file *projector, const stru
 bool model_ready(struct carat_model *model, struct carat_error *err)
 {
     model->table_on_disk = model->text->per_layer_table.home == WEIGHT_DISK;
-    gemma4_fold(model->text, model->ops);
     return gemma4_ready(model->text, err);
 }
 
@@ -248,8 +247,10 @@ bool carat_model_open(
     if (!open_files(name, loading.options, &file, &projector, err) || !model_begin(file, projector, options, model, err) ||
         *model == NULL)
         return false;
-    if (plan_load(&(*model)->plan, (*model)->ops, report_loading, &loading, err) && model_ready(*model, err))
+    if (plan_load(&(*model)->plan, (*model)->ops, report_loading, &loading, err) && model_ready(*model, err)) {
+        gemma4_fold((*model)->text, (*model)->ops);
         return true;
+    }
     carat_model_free(*model);
     *model = NULL;
     return false;

@@ -263,17 +263,20 @@ bool gemma4_open(
     return true;
 }
 
-void gemma4_fold(struct gemma4_text *text, struct ops *ops)
-{
-    for (int32_t l = 0; ops->fold != NULL && l < text->config.n_layers; l++)
-        if (text->config.per_layer_width > 0 && !text->layers[l].has_experts)
-            ops->fold(ops, &text->layers[l].end);
-}
-
 void gemma4_unfold(struct gemma4_text *text, struct ops *ops)
 {
     for (int32_t l = 0; text != NULL && ops->unfold != NULL && l < text->config.n_layers; l++)
         ops->unfold(ops, &text->layers[l].end);
+}
+
+void gemma4_fold(struct gemma4_text *text, struct ops *ops)
+{
+    bool has_room = true;
+    for (int32_t l = 0; ops->fold != NULL && has_room && l < text->config.n_layers; l++)
+        if (text->config.per_layer_width > 0 && !text->layers[l].has_experts)
+            has_room = ops->fold(ops, &text->layers[l].end);
+    if (!has_room)
+        gemma4_unfold(text, ops);
 }
 
 uint64_t gemma4_folded_bytes(const struct gemma4_text *text)

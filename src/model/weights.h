@@ -72,8 +72,8 @@ bool gemma4_open(const struct gguf_file *file, enum gemma4_compat compat, struct
 // To be called once when the plan's bytes are there: makes what depends on them.
 bool gemma4_ready(struct gemma4_text *text, struct carat_error *err);
 
-// What a backend makes of the weights for the sake of speed, once they are there (ops.h, fold); to be undone before they are
-// unloaded.
+// What a backend makes of the weights for the sake of speed, once they are there (ops.h, fold): all of it, or nothing where there
+// is no room. To be undone before the weights are unloaded.
 void gemma4_fold(struct gemma4_text *text, struct ops *ops);
 void gemma4_unfold(struct gemma4_text *text, struct ops *ops); // text NULL is allowed
 uint64_t gemma4_folded_bytes(const struct gemma4_text *text);  // on the backend

@@ -177,8 +177,9 @@ struct ops {
         int32_t layer, struct tensor out);
 
     // Once the weights are there: multiplies gate and down into each other (gate . diag(norm) . down), where that is possible and
-    // makes decoding faster; else end->folded stays NULL. `unfold` frees what was made. NULL: the backend does no such thing.
-    void (*fold)(struct ops *ops, struct layer_end *end);
+    // makes decoding faster; else end->folded stays NULL. False when there is no room for it. `unfold` frees what was made. NULL:
+    // the backend does no such thing.
+    bool (*fold)(struct ops *ops, struct layer_end *end);
     void (*unfold)(struct ops *ops, struct layer_end *end);
 
     // The end of a layer for one row, with what `fold` has made and without adapters. Settles the stream; x += RMS(down . in,

@@ -95,7 +95,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 #for r ${WIDTH_ROUNDS}
     {
-        let g = gate${r} / ${GATE_FACTOR}.0 + factor / ${FOLDED_FACTOR}.0 * folded${r};
+        let g = gate${r} + factor * folded${r};
         let v = vec4<f32>(gelu_tanh(g.x), gelu_tanh(g.y), gelu_tanh(g.z), gelu_tanh(g.w)) * input${r};
 #if INTEGER
         make_vector(j${r}, t, j${r} < WIDTH, v);

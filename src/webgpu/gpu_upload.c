@@ -55,7 +55,8 @@ static struct upload_slot *add_slot(struct gpu *gpu)
         *slot = (struct upload_slot){.handle = handle, .state = SLOT_READY};
         return slot;
     }
-    gpu_release_handle(handle);
+    if (handle != NULL)
+        wgpuBufferRelease(handle);
     return NULL;
 }
 

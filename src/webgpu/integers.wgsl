@@ -1,5 +1,5 @@
-// integers: the input of a product as 16-bit integers in two planes of bytes, x = scale (256 high + low), with a scale for every stretch
-// of 64. So four products of bytes are one instruction, and a sum of bytes is exact.
+// integers: the input of a product as 16-bit integers in two planes of bytes (round16.wgsl), with a scale for every stretch of 64. So
+// four products of bytes are one instruction, and a sum of bytes is exact.
 //
 // Run k (16 elements) of stretch s: high bytes in x_bytes[k STRIDE + s], low ones in x_bytes[(k + 4) STRIDE + s]. STRIDE is odd, so that
 // lanes with neighbouring stretches or with different runs hit different banks.
@@ -12,15 +12,12 @@ var<workgroup> x_scales: array<f32, STRIDE>;
 var<workgroup> exchanged: array<f32, ${WG}>;
 #end
 
-fn largest_of(v: vec4<f32>) -> f32 {
-    return max(max(v.x, v.y), max(v.z, v.w));
-}
+#use round16
 
 // Vector i of the input, if it is inside, becomes integers; t % 16 must be i % 16. All invocations must call, 16 neighbours with a
 // stretch's vectors; a barrier must follow.
 fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
-    // What is no number stays none: it makes the scale of its stretch infinite.
-    var largest = select(3.4e38, largest_of(abs(v)), abs(dot(v, vec4<f32>(0.001))) < 3.0e38);
+    var largest = magnitude(v);
 #if SHUFFLES_VECTORS
 #for k 4
     largest = max(largest, subgroupShuffleXor(largest, 1u << ${k}u));
@@ -32,18 +29,14 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
         largest = max(largest, exchanged[t - t % 16u + k]);
     }
 #end
-    // Beside 1.5 2^23 a float has no fraction, and its last bits are the integer.
-    let whole = v * select(0.0, 32512.0 / largest, largest > 0.0) + 12582912.0;
-    let bits = bitcast<vec4<u32>>(whole);
-    let high = pack4xU8(((bits + 128u) >> vec4<u32>(8u)) & vec4<u32>(255u));
-    let low = pack4xU8(bits & vec4<u32>(255u));
+    let bits = rounded(v, largest);
     let s = i >> 4u;
     let k = (i >> 2u) & 3u;
     if (inside) {
-        x_bytes[4u * (k * STRIDE + s) + (i & 3u)] = high;
-        x_bytes[4u * ((k + 4u) * STRIDE + s) + (i & 3u)] = low;
+        x_bytes[4u * (k * STRIDE + s) + (i & 3u)] = high_bytes(bits);
+        x_bytes[4u * ((k + 4u) * STRIDE + s) + (i & 3u)] = low_bytes(bits);
     }
-    // The sum of a run, from the bits: compilers may take whole - 12582912 for what it was before it was rounded.
+    // The sum of a run, from the bits: of floats compilers may take what they were before they were rounded.
     let integers = bitcast<vec4<i32>>(bits) - vec4<i32>(0x4b400000);
     var sum = integers.x + integers.y + integers.z + integers.w;
 #if SHUFFLES_VECTORS
@@ -64,7 +57,7 @@ fn make_vector(i: u32, t: u32, inside: bool, v: vec4<f32>) {
         x_sums[k * STRIDE + s] = sum;
     }
     if (inside && (i & 15u) == 0u) {
-        x_scales[s] = select(largest / 32512.0, largest * largest, largest > 3.0e38);
+        x_scales[s] = scale_of(largest);
     }
 }
 

@@ -218,8 +218,8 @@ bool webgpu_confuses_integers(void);             // ... that products of integer
 // Goes on with the trial, which begins when it is needed: OPS_DONE when nothing is left to find out.
 enum ops_state webgpu_trial_poll(struct webgpu *gpu, struct carat_error *err);
 bool webgpu_prefers_floats(void); // has a trial found out that integers are slower?
-// Is a dispatch less worth reading that many bytes more?
-bool webgpu_folding_pays(const struct webgpu *gpu, uint64_t n_bytes);
+// Is a dispatch less worth reading that many bytes more, or (negative) less?
+bool webgpu_folding_pays(const struct webgpu *gpu, double n_bytes);
 int32_t webgpu_trial_ticket(const struct webgpu *gpu); // what it waits for, or -1
 void webgpu_trial_close(struct webgpu *gpu);
 
@@ -268,7 +268,7 @@ void webgpu_head(struct ops *ops, struct tensor in, const struct linear *table, 
     int n_suppressed, struct tensor logits);
 
 // --- layer_end.c ---
-void webgpu_fold(struct ops *ops, struct layer_end *end);
+bool webgpu_fold(struct ops *ops, struct layer_end *end);
 void webgpu_unfold(struct ops *ops, struct layer_end *end);
 void webgpu_finish_layer(struct ops *ops, struct stream *stream, const struct layer_end *end, struct tensor in,
     struct tensor per_layer, int32_t layer, struct tensor out);

@@ -1,0 +1,264 @@
+// webgpu_layer_end_test.c: layers with per-layer inputs that end in two steps, with folded matrices, against the reference's
+// four.
+
+#define _GNU_SOURCE // RTLD_NEXT
+
+#include "webgpu_stream.h"
+
+#include "extent.h"
+#include "webgpu/gpu_internal.h"
+#include "webgpu/internal.h"
+
+// --- devices that refuse ------------------------------------------------------------------------------------------------------
+
+// These stand in front of the library's functions of the same names.
+static const char *refused_kernel; // whose text does not compile
+static uint64_t refused_bytes;     // of a storage buffer
+
+WGPUShaderModule wgpuDeviceCreateShaderModuleTrusted(
+    WGPUDevice device, WGPUShaderModuleDescriptor const *descriptor, WGPUShaderRuntimeChecks checks)
+{
+    WGPUShaderModule (*next)(WGPUDevice, WGPUShaderModuleDescriptor const *, WGPUShaderRuntimeChecks) =
+        (WGPUShaderModule(*)(WGPUDevice, WGPUShaderModuleDescriptor const *, WGPUShaderRuntimeChecks))dlsym(RTLD_NEXT, __func__);
+    WGPUShaderModuleDescriptor broken = *descriptor;
+    WGPUShaderSourceWGSL source = *(const WGPUShaderSourceWGSL *)(const void *)descriptor->nextInChain;
+    source.code = (WGPUStringView){"fn main(", 8};
+    broken.nextInChain = &source.chain;
+    bool is_refused = refused_kernel != NULL && strncmp(descriptor->label.data, refused_kernel, strlen(refused_kernel)) == 0;
+    return next(device, is_refused ? &broken : descriptor, checks);
+}
+
+WGPUBuffer wgpuDeviceCreateBuffer(WGPUDevice device, WGPUBufferDescriptor const *descriptor)
+{
+    WGPUBuffer (*next)(WGPUDevice, WGPUBufferDescriptor const *) =
+        (WGPUBuffer(*)(WGPUDevice, WGPUBufferDescriptor const *))dlsym(RTLD_NEXT, __func__);
+    if (refused_bytes == 0 || descriptor->size != refused_bytes || !(descriptor->usage & WGPUBufferUsage_Storage))
+        return next(device, descriptor);
+    gpu_note_error(webgpu_of(gpu)->gpu, CARAT_NO_MEMORY, "out of memory", 13);
+    return NULL;
+}
+
+// --- a layer's end on both backends -------------------------------------------------------------------------------------------
+
+struct end_case {
+    enum gguf_type down, gate, proj;
+    int32_t d, n_ff, width;
+    float magnitude; // of down and gate, where they are Q8_0 or F32
+};
+
+struct twin_end {
+    struct twin_stream s;
+    struct twin_weight down, gate, proj, norm;
+    struct linear down_gpu, down_ref, gate_gpu, gate_ref, proj_gpu, proj_ref;
+    struct twin in, per_layer, injected, out;
+    struct layer_end gpu;
+};
+
+// The parts point into *e, which must stay where it is.
+static void make_end(const struct end_case *c, struct twin_end *e)
+{
+    struct stream_case pending = {1, c->d, true, true, true, true};
+    *e = (struct twin_end){0};
+    make_stream(&pending, &e->s);
+    e->down = make_scaled_weight(gpu, c->down, c->n_ff, c->d, 1, c->magnitude);
+    e->gate = make_scaled_weight(gpu, c->gate, c->d, c->width, 1, c->magnitude);
+    e->proj = make_weight(gpu, c->proj, c->width, c->d, 1);
+    e->norm = make_vector(gpu, c->d);
+    e->down_gpu.weight = e->down.gpu, e->down_ref.weight = e->down.ref;
+    e->gate_gpu.weight = e->gate.gpu, e->gate_ref.weight = e->gate.ref;
+    e->proj_gpu.weight = e->proj.gpu, e->proj_ref.weight = e->proj.ref;
+    e->in = make_twin(gpu, ref, 1, c->n_ff, 1);
+    e->per_layer = make_twin(gpu, ref, 1, 3 * c->width, 1);
+    e->injected = make_twin(gpu, ref, 1, c->width, 0);
+    e->out = make_twin(gpu, ref, 1, c->d, 0);
+    e->gpu = (struct layer_end){.down = &e->down_gpu, .norm = &e->norm.gpu, .gate = &e->gate_gpu, .proj = &e->proj_gpu};
+}
+
+static void free_end(struct twin_end *e)
+{
+    gpu->unfold(gpu, &e->gpu);
+    assert_null(e->gpu.folded);
+    struct twin *twins[] = {&e->in, &e->per_layer, &e->injected, &e->out};
+    for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++)
+        free_twin(gpu, ref, twins[i]);
+    struct twin_weight *weights[] = {&e->down, &e->gate, &e->proj, &e->norm};
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        free_weight(gpu, weights[i]);
+    free_stream(&e->s);
+}
+
+static void finish_on_gpu(struct twin_end *e)
+{
+    gpu->finish_layer(gpu, &e->s.gpu, &e->gpu, e->in.gpu, e->per_layer.gpu, 2, e->out.gpu);
+}
+
+static void finish_on_ref(struct twin_end *e)
+{
+    ref->settle(ref, &e->s.ref);
+    ref->project(ref, e->in.ref, &e->down_ref, e->s.term.ref);
+    e->s.ref.term = e->s.term.ref;
+    e->s.ref.term_norm = &e->norm.ref;
+    ref->per_layer_gate(ref, &e->s.ref, &e->gate_ref, e->per_layer.ref, 2, e->injected.ref);
+    ref->project(ref, e->injected.ref, &e->proj_ref, e->out.ref);
+}
+
+// --- the tests ----------------------------------------------------------------------------------------------------------------
+
+static void check_end(const struct end_case *c)
+{
+    struct twin_end e;
+    make_end(c, &e);
+    assert_true(gpu->fold(gpu, &e.gpu));
+    assert_non_null(e.gpu.folded);
+    for (int turn = 0; turn < 2; turn++) { // the second time over what the first one left
+        finish_on_gpu(&e);
+        finish_on_ref(&e);
+        assert_close(gpu, ref, &e.out, "%s, %s, %s: %d, %d, %d, magnitude %g", gguf_type_name(c->down), gguf_type_name(c->gate),
+            gguf_type_name(c->proj), c->d, c->n_ff, c->width, (double)c->magnitude);
+        check_settled(&e.s, "finish_layer");
+    }
+    free_end(&e);
+}
+
+static void layers_end_in_two_steps(void **state)
+{
+    (void)state;
+    static const struct end_case cases[] = {
+        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 256, 512, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 320, 768, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_BF16, GGUF_TYPE_Q8_0, 1536, 256, 64, 1},
+        {GGUF_TYPE_Q5_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q5_0, 192, 2560, 192, 1},
+        {GGUF_TYPE_Q4_0, GGUF_TYPE_Q6_K, GGUF_TYPE_F16, 2560, 1024, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, 1536, 6144, 256, 1},
+        // The next take long on a software renderer.
+        {GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K, 1536, 12288, 256, 1},
+        {GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_F32, 2560, 10240, 256, 1},
+    };
+    enum { N_CASES = sizeof cases / sizeof cases[0] };
+    for (int i = 0; i < (test_everything() ? N_CASES : N_CASES - 2); i++)
+        check_end(&cases[i]);
+}
+
+// A folded matrix is as exact as an input of a product, however small or large its numbers are. What is small in `down` is made
+// large by the norm.
+static void weights_of_every_size_fold(void **state)
+{
+    (void)state;
+    static const float magnitudes[] = {1e-3f, 1e-2f, 1e3f};
+    for (size_t i = 0; i < sizeof magnitudes / sizeof magnitudes[0]; i++) {
+        check_end(&(struct end_case){GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 320, 768, 64, magnitudes[i]});
+        check_end(&(struct end_case){GGUF_TYPE_Q8_0, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 320, 768, 64, magnitudes[i]});
+    }
+}
+
+static void a_gate_that_is_no_number_shows_in_the_result(void **state)
+{
+    (void)state;
+    static const float magnitudes[] = {NAN, INFINITY};
+    for (int k = 0; k < 2; k++) {
+        struct twin_end e;
+        make_end(&(struct end_case){GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 64, 256, 64, magnitudes[k]}, &e);
+        assert_true(gpu->fold(gpu, &e.gpu));
+        assert_non_null(e.gpu.folded);
+        finish_on_gpu(&e);
+        float got[64];
+        read_tensor(gpu, e.out.gpu, got);
+        for (int i = 0; i < 64; i++)
+            assert_false(isfinite(got[i]));
+        free_end(&e);
+    }
+}
+
+// Nothing is folded that the two steps could not take, and nothing where a trial would have to tell whether it pays.
+static void what_cannot_be_folded_stays(void **state)
+{
+    (void)state;
+    static const struct end_case cases[] = {
+        {GGUF_TYPE_F16, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1}, // down multiplies no integers
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 288, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 96, 256, 64, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 96, 1},
+        {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64, 256, 64, 1},
+    };
+    enum { N_CASES = sizeof cases / sizeof cases[0] };
+    struct ops *usual = gpu;
+    for (int i = 0; i < N_CASES; i++) {
+        if (i == N_CASES - 1)
+            gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
+        struct twin_end e;
+        make_end(&cases[i], &e);
+        assert_true(gpu->fold(gpu, &e.gpu));
+        assert_null(e.gpu.folded);
+        assert_int_equal(e.gpu.folded_bytes, 0);
+        free_end(&e);
+    }
+    gpu->free(gpu);
+    gpu = usual;
+}
+
+// A model whose layers do not fold works without, and nothing of the failure is left to be reported.
+static void check_refusal(const char *kernel, uint64_t n_bytes)
+{
+    struct ops *usual = gpu;
+    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
+    struct twin_end e;
+    make_end(&(struct end_case){GGUF_TYPE_Q8_0, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 128, 512, 64, 1}, &e);
+    refused_kernel = kernel;
+    refused_bytes = n_bytes;
+    assert_false(gpu->fold(gpu, &e.gpu));
+    refused_kernel = NULL;
+    refused_bytes = 0;
+    assert_null(e.gpu.folded);
+    struct twin z = make_twin(gpu, ref, 1, 128, 0);
+    gpu->project(gpu, e.in.gpu, &e.down_gpu, z.gpu);
+    ref->project(ref, e.in.ref, &e.down_ref, z.ref);
+    assert_close(gpu, ref, &z, "after a refusal of %s or %d bytes", kernel != NULL ? kernel : "nothing", (int)n_bytes);
+    free_twin(gpu, ref, &z);
+    free_end(&e);
+    gpu->free(gpu);
+    gpu = usual;
+}
+
+static void a_device_that_refuses_to_fold_does_everything_else(void **state)
+{
+    (void)state;
+    check_refusal("fold", 0);
+    check_refusal("round_rows", 0);
+    check_refusal("end_sums", 0);
+    check_refusal("end_inject", 0);
+    check_refusal(NULL, 64 * 128 * 4);                  // the gate in f32
+    check_refusal(NULL, 64 * (2 * 512 + 4 * 512 / 64)); // the folded matrix
+    check_refusal(NULL, 64 * (2 * 128 + 4 * 4));        // the rounded gate: two scales, padded
+}
+
+// Phones and browsers grant no more than WebGPU's defaults.
+static void the_default_limits_suffice(void **state)
+{
+    (void)state;
+    struct ops *usual = gpu;
+    setenv("CARAT_GPU_LIMITS", "default", 1);
+    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
+    unsetenv("CARAT_GPU_LIMITS");
+    check_end(&(struct end_case){GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 640, 1536, 128, 1});
+    // Its stream is not split, and would need more than 16 KiB of workgroup memory.
+    struct twin_end e;
+    make_end(&(struct end_case){GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 64 * 83, 256, 64, 1}, &e);
+    assert_true(gpu->fold(gpu, &e.gpu));
+    assert_null(e.gpu.folded);
+    free_end(&e);
+    gpu->free(gpu);
+    gpu = usual;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_end_in_two_steps),
+        cmocka_unit_test(weights_of_every_size_fold),
+        cmocka_unit_test(a_gate_that_is_no_number_shows_in_the_result),
+        cmocka_unit_test(what_cannot_be_folded_stays),
+        cmocka_unit_test(a_device_that_refuses_to_fold_does_everything_else),
+        cmocka_unit_test(the_default_limits_suffice),
+    };
+    return cmocka_run_group_tests(tests, open_both_for_integers, close_both);
+}
