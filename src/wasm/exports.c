@@ -19,7 +19,7 @@
 #include "wasm/step.h"
 
 // Raised with interfaceNumber of web/src/wasm.ts whenever a function here changes its meaning.
-enum { INTERFACE_NUMBER = 3 };
+enum { INTERFACE_NUMBER = 4 };
 
 // Copies n bytes at `offset` of the host's source `part` to dst: 1 done, 0 failed, -1 not here yet.
 __attribute__((import_module("carat"), import_name("read"))) int host_read(int part, double offset, void *dst, size_t n_bytes);
@@ -240,6 +240,19 @@ EXPORT(wasm_ready) int wasm_ready(struct carat_model *model);
 int wasm_ready(struct carat_model *model)
 {
     return plan_finish(&model->plan, model->ops, &error) && model_ready(model, &error);
+}
+
+// What the backend makes of the weights for the sake of speed; nothing needs it. To be undone when the device did not take it.
+EXPORT(wasm_fold) void wasm_fold(struct carat_model *model);
+void wasm_fold(struct carat_model *model)
+{
+    gemma4_fold(model->text, model->ops);
+}
+
+EXPORT(wasm_unfold) void wasm_unfold(struct carat_model *model);
+void wasm_unfold(struct carat_model *model)
+{
+    gemma4_unfold(model->text, model->ops);
 }
 
 // --- towers -------------------------------------------------------------------------------------------------------------------

@@ -155,7 +155,8 @@ visiting('the benchmark measures reading and writing', {}, async (page) => {
     await page.goto(`${server.url}/#bench`);
     await page.getByRole('button', { name: 'Measure' }).click();
     await page.getByText('tg64').waitFor({ timeout: 120_000 }); // each test warms up for seconds
-    assert.deepEqual(await page.locator('dt').allInnerTexts(), ['model', 'size', 'params', 'backend', 'adapter']);
+    assert.deepEqual(await page.locator('dt').allInnerTexts(), ['model', 'size', 'params', 'backend', 'adapter', 'loaded']);
+    assert.match(await page.locator('dd').last().innerText(), /^[\d.]+ MB of weights .* at [\d.]+ GB\/s$/);
     assert.deepEqual(await page.locator('thead th').allInnerTexts(), ['test', 't/s', 'dispatches', 'memory']);
     const rates = await page.locator('tbody td:nth-child(2)').allInnerTexts();
     assert.equal(rates.length, 3);

@@ -84,6 +84,9 @@ export class Engine {
         await this.settle();
         if (this.wasm.exports.wasm_ready(this.model) === 0) throw this.wasm.error();
         await this.settle();
+        // Errors of a device in a browser arrive when C has gone on, so they are caught here.
+        if (this.gpu !== undefined && !(await this.gpu.attempt(() => this.wasm.exports.wasm_fold(this.model))))
+            this.wasm.exports.wasm_unfold(this.model);
         this.info = this.readInfo();
         if (this.info.tableOnDisk) await Promise.all(this.sources.map((source) => source.ready?.()));
         this.serveReads();

@@ -5,7 +5,7 @@ import { codesOfLibrary, makeError } from './errors';
 import { type GpuBridge, type Heap, noGpuImports } from './webgpu';
 
 // Raised whenever an export or import changes its meaning; src/wasm/exports.c holds the same number.
-export const interfaceNumber = 3;
+export const interfaceNumber = 4;
 
 export type Variant = 'simd' | 'threads' | 'relaxed';
 
@@ -37,6 +37,8 @@ export interface Exports {
     wasm_adapter_load(model: number, bytes: number, n: number, config: number, nConfig: number, scale: number): number;
     wasm_adapters_clear(model: number): void;
     wasm_ready(model: number): number;
+    wasm_fold(model: number): void;
+    wasm_unfold(model: number): void;
     wasm_info(model: number): number;
     wasm_tokenize(model: number, text: number, n: number, flags: number): number;
     wasm_detokenize(model: number, ids: number, n: number, flags: number): number;

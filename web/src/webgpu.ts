@@ -111,6 +111,20 @@ export class GpuBridge {
         await nextTurn();
     }
 
+    // Runs something that may as well fail: true when the device took it all. Errors go to the caller alone, not to C.
+    async attempt(run: () => void): Promise<boolean> {
+        const { device } = this.gpu;
+        const kinds = ['internal', 'validation', 'out-of-memory'] as const;
+        for (const kind of kinds) device.pushErrorScope(kind);
+        let errors: Promise<GPUError | null>[];
+        try {
+            run();
+        } finally {
+            errors = kinds.map(() => device.popErrorScope().catch(() => null)); // a lost device says so elsewhere
+        }
+        return (await Promise.all(errors)).every((error) => error === null);
+    }
+
     // The first error that C has not yet asked for.
     pendingError(): CaratError | undefined {
         const error = this.errors[0];
