@@ -74,8 +74,8 @@ static void with_16_bits_it_gives_the_greedy_tokens(void **state)
     run_text_goldens(make_usual, &policy);
 }
 
-// Layers end in two steps for one row, so the prompt goes through one by one too. The tolerance is that of 16 bits: the matrices
-// are wrong by 2e-5 of the largest of 32.
+// Layers end in two steps for one row, so the prompt goes through one by one too. The tolerance is that of 16 bits, which folded
+// matrices have like inputs.
 static void with_folded_matrices_it_gives_the_greedy_tokens(void **state)
 {
     (void)state;
