@@ -47,8 +47,7 @@ static void add(const char *operation, const struct weight *weight, double start
     timed.entries[i].n++;
 }
 
-// --- stand-ins, in the order of ops.h
-// -------------------------------------------------------------------------------------------
+// --- stand-ins, in the order of ops.h ------------------------------------------------------------------------------------------
 
 static void embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out)
 {
@@ -154,8 +153,7 @@ static void argmax(struct ops *ops, struct tensor logits, int32_t row, struct te
     add("argmax", NULL, start);
 }
 
-// --- starting and ending
-// --------------------------------------------------------------------------------------------------------
+// --- starting and ending -------------------------------------------------------------------------------------------------------
 
 static bool is_gpu(const struct ops *ops)
 {

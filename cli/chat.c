@@ -61,8 +61,7 @@ struct talk {
 // Around what is not the answer; empty when stdout is no terminal.
 static const char *dim = "", *undim = "";
 
-// --- the conversation
-// -------------------------------------------------------------------------------------------------------------
+// --- the conversation ----------------------------------------------------------------------------------------------------------
 
 static void turn_free(struct turn *turn)
 {
@@ -193,8 +192,7 @@ static bool answer(struct talk *talk, struct carat_error *err)
     return false;
 }
 
-// --- commands
-// ---------------------------------------------------------------------------------------------------------------------
+// --- commands ------------------------------------------------------------------------------------------------------------------
 
 static void attach(struct talk *talk, const char *path, bool is_image)
 {
@@ -281,8 +279,7 @@ static bool obey(struct talk *talk, char *line)
     return true;
 }
 
-// --- reading lines
-// ----------------------------------------------------------------------------------------------------------------
+// --- reading lines -------------------------------------------------------------------------------------------------------------
 
 // Line editing drops what the locale cannot express; everything here is UTF-8, whatever the environment says.
 static void take_utf8(void)
@@ -388,8 +385,7 @@ static void converse(struct talk *talk)
     }
 }
 
-// --- the command
-// ------------------------------------------------------------------------------------------------------------------
+// --- the command ---------------------------------------------------------------------------------------------------------------
 
 static const char *parse(struct talk *talk, struct carat_model_options *model_options,
     struct carat_session_options *session_options, int argc, char **argv)

@@ -53,8 +53,7 @@ struct eval {
     int n_skills;
 };
 
-// --- one item
-// -------------------------------------------------------------------------------------------------------------------------
+// --- one item ------------------------------------------------------------------------------------------------------------------
 
 struct item {
     const struct json_value *json;
@@ -177,8 +176,7 @@ static void item_free(struct item *item)
     free(item->ids);
 }
 
-// --- scores
-// -----------------------------------------------------------------------------------------------------------------------------
+// --- scores --------------------------------------------------------------------------------------------------------------------
 
 static struct skill *skill_of(struct eval *eval, const char *name)
 {
@@ -280,8 +278,7 @@ static bool run_item(struct eval *eval, const char *folder, const struct json_va
     return ok;
 }
 
-// --- files
-// ------------------------------------------------------------------------------------------------------------------------------
+// --- files ---------------------------------------------------------------------------------------------------------------------
 
 typedef bool each_line(struct eval *eval, struct json_document *document, const char *folder, struct carat_error *err);
 
@@ -379,8 +376,7 @@ static void print_table(const struct eval *eval, double seconds)
     fprintf(stderr, "%.1f s\n", seconds);
 }
 
-// --- the command
-// --------------------------------------------------------------------------------------------------------------------------
+// --- the command ---------------------------------------------------------------------------------------------------------------
 
 static void parse(struct eval *eval, const char **output_path, int argc, char **argv)
 {

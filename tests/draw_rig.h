@@ -54,8 +54,7 @@ GOLDEN_HELPER struct tensor room_at(const struct drawer *drawer, int32_t offset,
     return (struct tensor){.buffer = drawer->room, .offset = (uint64_t)offset, .n_rows = n_rows, .n_cols = 1};
 }
 
-// --- a case: parameters, history, logits
-// ---------------------------------------------------------------------------------------------------
+// --- a case: parameters, history, logits ---------------------------------------------------------------------------------------
 
 struct draw_case {
     int32_t n_vocab;
@@ -129,8 +128,7 @@ GOLDEN_HELPER void case_free(struct draw_case *c)
     free(c);
 }
 
-// --- the same choices both ways
-// -------------------------------------------------------------------------------------------------------------
+// --- the same choices both ways ------------------------------------------------------------------------------------------------
 
 // What the backend needs for the next draw of the case; writes logits, window and biases.
 GOLDEN_HELPER struct draw prepare_draw(const struct drawer *d, const struct draw_case *c)
@@ -256,8 +254,7 @@ GOLDEN_HELPER int compare_draws(struct ops *ops, int32_t n_vocab, int n_cases)
     return n_different;
 }
 
-// --- what is no number
-// --------------------------------------------------------------------------------------------------------------------
+// --- what is no number ---------------------------------------------------------------------------------------------------------
 
 // Is the choice refused: by an error at the next read or poll, or by a negative id?
 GOLDEN_HELPER bool is_refused(const struct drawer *d)

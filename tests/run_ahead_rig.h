@@ -76,8 +76,7 @@ GOLDEN_HELPER void assert_same_run(const struct run *a, const struct run *b)
     }
 }
 
-// --- what is asked of every backend
-// -------------------------------------------------------------------------------------------------------
+// --- what is asked of every backend --------------------------------------------------------------------------------------------
 
 static const int32_t some_prompt[] = {2, 17, 301, 45, 45, 9, 120, 301};
 enum { N_PROMPT = sizeof some_prompt / sizeof *some_prompt };

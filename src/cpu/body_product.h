@@ -5,8 +5,7 @@
 
 #include "cpu/body_unpack.h"
 
-// --- narrow: each row is unpacked once and multiplied with n_cols (a constant) columns
-// --------------------------------------------
+// --- narrow: each row is unpacked once and multiplied with n_cols (a constant) columns -----------------------------------------
 
 enum { PREFETCH_BYTES = 2048 };
 
@@ -110,8 +109,7 @@ INLINE void narrow(struct layout layout, const struct product *p)
     }
 }
 
-// --- wide: a panel of rows is unpacked once and multiplied with all columns
-// -------------------------------------------------------
+// --- wide: a panel of rows is unpacked once and multiplied with all columns ----------------------------------------------------
 
 enum { PANEL_ROWS = TILE_VECTORS * LANES, PANEL_GROUPS = CPU_PANEL_DEPTH / 32 };
 

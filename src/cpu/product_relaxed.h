@@ -246,8 +246,7 @@ INLINE void narrow_relaxed(struct layout layout, const struct product *p, enum s
     }
 }
 
-// --- many columns: as in body_product.h, with a panel of two vectors of rows
-// ------------------------------------------------------
+// --- many columns: as in body_product.h, with a panel of two vectors of rows ---------------------------------------------------
 
 enum { ROWS = 8, COLS = 4 };
 

@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "engine/session.h"
 
-// --- the queue of events
-// --------------------------------------------------------------------------------------------------------------
+// --- the queue of events -------------------------------------------------------------------------------------------------------
 
 static void item_free(struct chat_item *item)
 {
@@ -107,8 +106,7 @@ static enum carat_status give_item(struct chat_run *run, struct carat_event *eve
     return CARAT_EVENT;
 }
 
-// --- beginning
-// ------------------------------------------------------------------------------------------------------------------------
+// --- beginning -----------------------------------------------------------------------------------------------------------------
 
 // The media of the request in the order in which the prompt mentions them.
 static bool order_media(const struct chat_place *places, size_t n_places, const struct carat_media *media, int32_t n_media,
@@ -202,8 +200,7 @@ void session_end_chat(struct carat_session *session)
     session->chat_media = NULL;
 }
 
-// --- going on
-// -------------------------------------------------------------------------------------------------------------------------
+// --- going on ------------------------------------------------------------------------------------------------------------------
 
 static void note_logprobs(struct chat_run *run, const char *entry)
 {

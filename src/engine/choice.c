@@ -7,8 +7,7 @@
 #include "base/json.h"
 #include "engine/session.h"
 
-// --- on the device
-// ------------------------------------------------------------------------------------------------------------------------
+// --- on the device -------------------------------------------------------------------------------------------------------------
 
 // Where things lie in session->choices, in bytes. The ids chosen on the device are at the start, 256 bytes apart.
 enum {
@@ -119,8 +118,7 @@ static void choose_on_device(struct carat_session *session, struct flight *fligh
     flight->ticket = ops->read_start(ops, id.buffer, id.offset, sizeof(int32_t), &session->slot_ids[flight->slot], err);
 }
 
-// --- here
-// ------------------------------------------------------------------------------------------------------------------------
+// --- here ----------------------------------------------------------------------------------------------------------------------
 
 static int32_t candidates_needed(const struct carat_session *session)
 {
@@ -225,8 +223,7 @@ static bool sample(struct carat_session *session, const struct flight *flight, i
     return true;
 }
 
-// --- a choice arrives
-// -----------------------------------------------------------------------------------------------------------------
+// --- a choice arrives ----------------------------------------------------------------------------------------------------------
 
 bool session_land(struct carat_session *session, int32_t *id, struct carat_error *err)
 {

@@ -3,8 +3,7 @@
 #include "base/clock.h"
 #include "engine/session.h"
 
-// --- launching
-// ----------------------------------------------------------------------------------------------------------------------
+// --- launching -----------------------------------------------------------------------------------------------------------------
 
 // The next token, whose id is known to the host or to the device, goes through the model; then the one after it is chosen.
 static bool launch_step(struct carat_session *session, const int32_t *id, int32_t slot, struct carat_error *err)
@@ -30,8 +29,7 @@ static bool run_ahead(struct carat_session *session, struct carat_error *err)
     return true;
 }
 
-// --- the token
-// ------------------------------------------------------------------------------------------------------------------------
+// --- the token -----------------------------------------------------------------------------------------------------------------
 
 static enum carat_status finish(struct carat_session *session, enum carat_finish reason)
 {

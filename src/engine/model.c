@@ -17,8 +17,7 @@
 #include "webgpu/webgpu_ops.h"
 #endif
 
-// --- the backend
-// ------------------------------------------------------------------------------------------------------------------
+// --- the backend ---------------------------------------------------------------------------------------------------------------
 
 static struct ops *new_webgpu(const struct carat_model_options *options, bool hardware_only, struct carat_error *err)
 {
@@ -65,8 +64,7 @@ struct ops *model_new_ops(const struct carat_model_options *options, struct cara
     return ref_ops_new(err);
 }
 
-// --- what the files say about themselves
-// --------------------------------------------------------------------------------------------
+// --- what the files say about themselves ---------------------------------------------------------------------------------------
 
 static void describe_name(struct carat_model *model)
 {
@@ -109,8 +107,7 @@ static void describe_size(struct carat_model *model)
         model->file_bytes += gguf_file_source(model->projector, 0)->n_bytes;
 }
 
-// --- opening
-// ------------------------------------------------------------------------------------------------------------------------
+// --- opening -------------------------------------------------------------------------------------------------------------------
 
 static bool read_tables(struct carat_model *model, const struct carat_model_options *options, struct carat_error *err)
 {
@@ -258,8 +255,7 @@ bool carat_model_open(
 
 #endif
 
-// --- adapters
-// -------------------------------------------------------------------------------------------------------------------------
+// --- adapters ------------------------------------------------------------------------------------------------------------------
 
 bool model_attach(struct carat_model *model, struct adapter *adapter, float scale, struct carat_error *err)
 {
@@ -296,8 +292,7 @@ void carat_adapters_clear(struct carat_model *model)
     model->n_adapters = 0;
 }
 
-// --- digests
-// --------------------------------------------------------------------------------------------------------------------------
+// --- digests -------------------------------------------------------------------------------------------------------------------
 
 uint64_t model_digest(const struct carat_model *model)
 {
@@ -314,8 +309,7 @@ uint64_t model_adapters_digest(const struct carat_model *model)
     return sum;
 }
 
-// --- information and tokens
-// -----------------------------------------------------------------------------------------------------------
+// --- information and tokens ----------------------------------------------------------------------------------------------------
 
 static uint64_t resident_bytes(const struct carat_model *model)
 {

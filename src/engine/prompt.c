@@ -9,8 +9,7 @@
 
 enum { MAX_PIECES = 512 };
 
-// --- widening
-// -----------------------------------------------------------------------------------------------------------------------
+// --- widening ------------------------------------------------------------------------------------------------------------------
 
 struct markers {
     int32_t begin, placeholder, end;
@@ -112,8 +111,7 @@ static bool widen(struct carat_session *session, const int32_t *ids, int32_t n_i
     return true;
 }
 
-// --- the common beginning
-// -------------------------------------------------------------------------------------------------------------
+// --- the common beginning ------------------------------------------------------------------------------------------------------
 
 // Aligning may have moved the soft tokens: finds them again. Runs of placeholders come in the order of the segments.
 static void locate_segments(struct carat_session *session)

@@ -7,8 +7,7 @@
 
 #include "base/clock.h"
 
-// --- making and freeing
-// -------------------------------------------------------------------------------------------------------------
+// --- making and freeing --------------------------------------------------------------------------------------------------------
 
 static bool ensure_context(struct carat_model *model, int32_t batch, struct carat_error *err)
 {
@@ -175,8 +174,7 @@ int32_t carat_session_truncate(struct carat_session *session, int32_t n)
     return session->kv->n_committed;
 }
 
-// --- generating
-// ---------------------------------------------------------------------------------------------------------------------
+// --- generating ----------------------------------------------------------------------------------------------------------------
 
 void carat_sampling_default(struct carat_sampling *sampling)
 {

@@ -121,8 +121,7 @@ struct carat_session {
     int64_t first_dispatches;
 };
 
-// --- session.c
-// -----------------------------------------------------------------------------------------------------------------------
+// --- session.c -----------------------------------------------------------------------------------------------------------------
 
 // Ends the generation under way at once, after a failure.
 void session_abort(struct carat_session *session);
@@ -133,22 +132,19 @@ void session_accept_history(const struct carat_session *session, struct sampler 
 // May something else than a generation begin? Fails when one is under way, or when the contents are being saved or restored.
 bool session_is_idle(const struct carat_session *session, struct carat_error *err);
 
-// --- prompt.c: what the cache keeps, media
-// ----------------------------------------------------------------------------------------
+// --- prompt.c: what the cache keeps, media -------------------------------------------------------------------------------------
 
 // Widens placeholders, aligns the ids with the cached ones, truncates the cache to the common beginning. Fills session->prompt,
 // segments, ids and keys.
 bool session_take_prompt(struct carat_session *session, const int32_t *ids, int32_t n_ids, const struct carat_media *media,
     int32_t n_media, struct carat_error *err);
 
-// --- chat.c
-// --------------------------------------------------------------------------------------------------------------------------
+// --- chat.c --------------------------------------------------------------------------------------------------------------------
 
 // Forgets the chat request under way.
 void session_end_chat(struct carat_session *session);
 
-// --- media.c: images and sounds
-// ----------------------------------------------------------------------------------------------------
+// --- media.c: images and sounds ------------------------------------------------------------------------------------------------
 
 // Soft tokens that a medium will take, piece by piece, before it is encoded. Fails when the model lacks the tower.
 bool session_count_soft(struct carat_session *session, const struct carat_media *media, int32_t *n_pieces,
@@ -160,14 +156,12 @@ enum carat_status session_encode_media(struct carat_session *session, struct car
 // Gives back the soft tokens of the prompt and ends a job under way.
 void session_drop_media(struct carat_session *session);
 
-// --- prefill.c: the prompt
-// ----------------------------------------------------------------------------------------------------------
+// --- prefill.c: the prompt -----------------------------------------------------------------------------------------------------
 
 // Queues the next chunk. The last one gives logits.
 enum carat_status session_prefill(struct carat_session *session, struct carat_event *event, struct carat_error *err);
 
-// --- choice.c: choosing a token
-// -----------------------------------------------------------------------------------------------------
+// --- choice.c: choosing a token ------------------------------------------------------------------------------------------------
 
 struct buffer *session_choices_new(struct ops *ops, struct carat_error *err);
 
@@ -183,8 +177,7 @@ struct tensor session_id_slot(const struct carat_session *session, int32_t slot)
 // Takes the oldest flight, which has arrived, and finds its id.
 bool session_land(struct carat_session *session, int32_t *id, struct carat_error *err);
 
-// --- decode.c: token by token
-// -------------------------------------------------------------------------------------------------------
+// --- decode.c: token by token --------------------------------------------------------------------------------------------------
 
 enum carat_status session_decode(struct carat_session *session, struct carat_event *event, struct carat_error *err);
 

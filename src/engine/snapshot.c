@@ -7,8 +7,7 @@
 
 #include "base/number.h"
 
-// --- life
-// ---------------------------------------------------------------------------------------------------------------------------
+// --- life ----------------------------------------------------------------------------------------------------------------------
 
 bool session_is_idle(const struct carat_session *session, struct carat_error *err)
 {
@@ -57,8 +56,7 @@ void carat_state_end(struct carat_session *session)
     snapshot_end(session);
 }
 
-// --- the payload
-// ----------------------------------------------------------------------------------------------------------------------
+// --- the payload ---------------------------------------------------------------------------------------------------------------
 
 bool snapshot_take_buffers(struct snapshot *snapshot, const struct kv_cache *kv, struct carat_error *err)
 {

@@ -8,8 +8,7 @@
 #include "base/number.h"
 #include "engine/snapshot.h"
 
-// --- sizes
-// ----------------------------------------------------------------------------------------------------------------------------
+// --- sizes ---------------------------------------------------------------------------------------------------------------------
 
 static bool bad(struct carat_error *err, const char *what)
 {
@@ -38,8 +37,7 @@ static bool check_total(const struct snapshot *snapshot, uint64_t n_promised, st
                (unsigned long long)snapshot->n_total, (unsigned long long)n_promised);
 }
 
-// --- what both forms hold
-// ------------------------------------------------------------------------------------------------------------
+// --- what both forms hold ------------------------------------------------------------------------------------------------------
 
 static bool check_shape(
     const struct carat_session *session, struct snapshot *snapshot, uint32_t position, uint32_t hash, struct carat_error *err)
@@ -117,8 +115,7 @@ static bool read_sections(const struct carat_session *session, struct snapshot *
     return true;
 }
 
-// --- the original's form
-// --------------------------------------------------------------------------------------------------------------
+// --- the original's form -------------------------------------------------------------------------------------------------------
 
 static bool read_rlms(const struct carat_session *session, struct snapshot *snapshot, struct carat_error *err)
 {
@@ -150,8 +147,7 @@ static bool read_rlkv(const struct carat_session *session, struct snapshot *snap
            ask_for(snapshot, head->sections_at + RLKV_SECTION_BYTES * (uint64_t)head->n_sections, err);
 }
 
-// --- carat's own form
-// ----------------------------------------------------------------------------------------------------------------
+// --- carat's own form ----------------------------------------------------------------------------------------------------------
 
 static bool read_crts(const struct carat_session *session, struct snapshot *snapshot, struct carat_error *err)
 {
@@ -237,8 +233,7 @@ static bool check_ids(const struct carat_session *session, const struct snapshot
     return true;
 }
 
-// --- step by step
-// ---------------------------------------------------------------------------------------------------------------------
+// --- step by step --------------------------------------------------------------------------------------------------------------
 
 static bool read_magic(const struct carat_session *session, struct snapshot *snapshot, struct carat_error *err)
 {

@@ -6,8 +6,7 @@
 #include "base/number.h"
 #include "engine/snapshot.h"
 
-// --- the head
-// -------------------------------------------------------------------------------------------------------------------------
+// --- the head ------------------------------------------------------------------------------------------------------------------
 
 static bool list_sections(const struct carat_session *session, struct snapshot *snapshot, struct carat_error *err)
 {
@@ -170,8 +169,7 @@ bool carat_state_save_begin(struct carat_session *session, enum carat_state_form
     return session_save_begin(session, form, NULL, n_bytes, err);
 }
 
-// --- pieces
-// -------------------------------------------------------------------------------------------------------------------------
+// --- pieces --------------------------------------------------------------------------------------------------------------------
 
 static enum carat_status give(struct snapshot *snapshot, const void *given, size_t n, const void **bytes, size_t *n_bytes)
 {

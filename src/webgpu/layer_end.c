@@ -73,8 +73,7 @@ static void find_sides(const struct layer_end *end, const struct folded *f, stru
     sides[GATE] = f->gate.n_bytes > 0 ? side_of_matrix(&f->gate) : side_of_linear(end->gate);
 }
 
-// --- what can be folded
-// ----------------------------------------------------------------------------------------------------------
+// --- what can be folded --------------------------------------------------------------------------------------------------------
 
 static bool is_plain(const struct linear *linear)
 {
@@ -196,8 +195,7 @@ static bool round_rows(struct webgpu *gpu, struct tensor rows, const struct matr
     return true;
 }
 
-// --- the kernels of the two steps
-// ------------------------------------------------------------------------------------------------
+// --- the kernels of the two steps ----------------------------------------------------------------------------------------------
 
 static size_t define_weight(char *text, size_t size, int k, const struct layout *layout)
 {
