@@ -51,6 +51,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let v${s} = min(first + ${s}u * LANES + lane, N_PAIRS${k} - 1u);
         let w${s} = fetch_pair${k}(min(row, ROWS${k} - 1u) * W${k}.x, v${s});
 #end
+#if SHUFFLES_VECTORS
+#for r ${ROUNDS${k}}
+        let i${r} = ${r}u * ${WG}u + t;
+        var own${r} = vec4<f32>(0.0);
+        if (i${r} < PAIRS${k} * 16u) {
+            own${r} = ${INPUT${k}}[first * 16u + i${r}];
+        }
+#end
+#for r ${ROUNDS${k}}
+        make_vector(i${r}, t, i${r} < ${STEPS${k}}u * LANES * 16u, own${r});
+#end
+#else
         // Not unrolled: compilers need long for that many barriers.
         for (var stage = 0u; stage < ${STEPS${k}}u * LANES * 16u; stage += ${WG}u) {
             let i = stage + t;
@@ -60,6 +72,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             make_vector(i, t, i < ${STEPS${k}}u * LANES * 16u, own);
         }
+#end
         workgroupBarrier();
         var sum = 0.0;
 #for s ${STEPS${k}}

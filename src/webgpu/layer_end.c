@@ -222,9 +222,9 @@ static struct gpu_pipeline *sums_kernel(struct webgpu *gpu, const struct side si
         integer_stride(most_steps(sides) * LANES), gpu->subgroup_size >= LANES, gpu->subgroup_size >= 16);
     for (int k = 0; k < N_SIDES; k++) {
         n += define_weight(text + n, sizeof text - n, k, sides[k].layout);
-        n += (size_t)snprintf(text + n, sizeof text - n, "ROWS%d=%u N_PAIRS%d=%u PAIRS%d=%u STEPS%d=%u INPUT%d=%s ", k,
-            sides[k].n_rows, k, sides[k].n_pairs, k, sides[k].n_pairs / sides[k].n_splits, k, steps_of(&sides[k]), k,
-            k == GATE ? "x" : "h");
+        n += (size_t)snprintf(text + n, sizeof text - n, "ROWS%d=%u N_PAIRS%d=%u PAIRS%d=%u STEPS%d=%u ROUNDS%d=%u INPUT%d=%s ",
+            k, sides[k].n_rows, k, sides[k].n_pairs, k, sides[k].n_pairs / sides[k].n_splits, k, steps_of(&sides[k]), k,
+            divide_up(steps_of(&sides[k]) * LANES * 16, GROUP), k, k == GATE ? "x" : "h");
     }
     return webgpu_kernel(gpu, key, "end_sums", text);
 }
