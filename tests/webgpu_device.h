@@ -33,6 +33,16 @@ static inline struct ops *open_gpu(const struct webgpu_options *options)
     return ops;
 }
 
+// The same with what phones and browsers grant: no more than WebGPU's defaults, 16 KiB of workgroup memory, bindings of 128 MiB,
+// no subgroups.
+static inline struct ops *open_limited_gpu(const struct webgpu_options *options)
+{
+    setenv("CARAT_GPU_LIMITS", "default", 1);
+    struct ops *ops = open_gpu(options);
+    unsetenv("CARAT_GPU_LIMITS");
+    return ops;
+}
+
 // --- numbers ---
 
 static uint64_t random_state = 1;

@@ -231,14 +231,11 @@ static void a_device_that_refuses_to_fold_does_everything_else(void **state)
     check_refusal(NULL, 64 * (2 * 128 + 4 * 4));        // the rounded gate: two scales, padded
 }
 
-// Phones and browsers grant no more than WebGPU's defaults.
 static void the_default_limits_suffice(void **state)
 {
     (void)state;
     struct ops *usual = gpu;
-    setenv("CARAT_GPU_LIMITS", "default", 1);
-    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
-    unsetenv("CARAT_GPU_LIMITS");
+    gpu = open_limited_gpu(&(struct webgpu_options){.no_autotune = true, .folding = WEBGPU_FOLDS_ALWAYS});
     check_end(&(struct end_case){GGUF_TYPE_Q4_K, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 640, 1536, 128, 1});
     // Its stream is not split, and would need more than 16 KiB of workgroup memory.
     struct twin_end e;

@@ -181,15 +181,12 @@ static void the_chosen_experts_add_up(void **state)
         free_weight(gpu, all[i]);
 }
 
-// Phones and browsers grant no more than WebGPU's defaults: 16 KiB of workgroup memory, bindings of 128 MiB, no subgroups.
 static void the_default_limits_suffice(void **state)
 {
     struct ops *usual = gpu;
     int usual_closeness = closeness;
     closeness = CLOSE_AS_16_BITS;
-    setenv("CARAT_GPU_LIMITS", "default", 1);
-    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
-    unsetenv("CARAT_GPU_LIMITS");
+    gpu = open_limited_gpu(&(struct webgpu_options){.no_autotune = true});
     long_rows_multiply(state);
     gpu->free(gpu);
     gpu = usual;

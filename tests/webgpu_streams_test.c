@@ -277,14 +277,11 @@ static void per_layer_inputs_of_long_rows_combine(void **state)
     check_per_layer_inputs(GGUF_TYPE_F16, 4096);
 }
 
-// Phones and browsers grant no more than WebGPU's defaults: 16 KiB of workgroup memory, bindings of 128 MiB, no subgroups.
 static void the_default_limits_suffice(void **state)
 {
     (void)state;
     struct ops *usual = gpu;
-    setenv("CARAT_GPU_LIMITS", "default", 1);
-    gpu = open_gpu(&(struct webgpu_options){.no_autotune = true});
-    unsetenv("CARAT_GPU_LIMITS");
+    gpu = open_limited_gpu(&(struct webgpu_options){.no_autotune = true});
     check_gated(GGUF_TYPE_Q4_K, 1536, 40);
     gpu->free(gpu);
     gpu = usual;

@@ -29,19 +29,9 @@ const W0 = vec4<u32>(${WORDS0}u, ${PLANE1_0}u, ${PLANE2_0}u, ${PLANE3_0}u);
 #if INTEGER
 #use integers WG=${WG}
 #else
-var<workgroup> xs: array<vec4<f32>, ${XS_VECTORS}>;
-
-fn slot(v: u32) -> u32 {
-    return v + (v >> 4u);
-}
-
-fn pair_sum(a: vec4<f32>, b: vec4<f32>) -> f32 {
-    return dot(a + b, vec4<f32>(1.0));
-}
+#use floats
 #end
-#if !LANE_SHUFFLES
-var<workgroup> lanes: array<f32, ${WG}>;
-#end
+#use lane_sum
 
 @compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
@@ -115,19 +105,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum += ${DOT}0(w${s}, u${s}, ${INPUT});
     }
 #end
-#if LANE_SHUFFLES
-#for i ${LANES_LOG2}
-    sum += subgroupShuffleXor(sum, 1u << ${i}u);
-#end
-#else
-    lanes[t] = sum;
-    workgroupBarrier();
-    if (lane == 0u) {
-        for (var i = 1u; i < LANES; i++) {
-            sum += lanes[t + i];
-        }
-    }
-#end
+    sum = lane_sum(sum, t);
     if (lane == 0u && row < D * 4u) {
         out[row] = sum;
     }

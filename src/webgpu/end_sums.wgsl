@@ -11,7 +11,7 @@
 #bind read w${k}: array<vec4<u32>>
 #end
 #use w_common
-const LANES = 32u;
+const LANES = ${LANES}u;
 const GROUPS = ${WG}u / LANES;
 #for k 3
 const W${k} = vec4<u32>(${WORDS${k}}u, ${PLANE1_${k}}u, ${PLANE2_${k}}u, ${PLANE3_${k}}u);
@@ -28,9 +28,7 @@ const OUT0 = 0u;
 const OUT1 = ROWS0 * (N_PAIRS0 / PAIRS0);
 const OUT2 = OUT1 + ROWS1 * (N_PAIRS1 / PAIRS1);
 #use integers WG=${WG}
-#if !LANE_SHUFFLES
-var<workgroup> lanes: array<f32, ${WG}>;
-#end
+#use lane_sum
 
 @compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
@@ -78,19 +76,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for s ${STEPS${k}}
         sum += pair_dot${k}(w${s}, v${s}, ${s}u * LANES + lane);
 #end
-#if LANE_SHUFFLES
-#for i 5
-        sum += subgroupShuffleXor(sum, 1u << ${i}u);
-#end
-#else
-        lanes[t] = sum;
-        workgroupBarrier();
-        if (lane == 0u) {
-            for (var i = 1u; i < LANES; i++) {
-                sum += lanes[t + i];
-            }
-        }
-#end
+        sum = lane_sum(sum, t);
         if (lane == 0u && row < ROWS${k}) {
             sums[OUT${k} + split * ROWS${k} + row] = sum;
         }

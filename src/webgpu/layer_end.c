@@ -197,14 +197,6 @@ static bool round_rows(struct webgpu *gpu, struct tensor rows, const struct matr
 
 // --- the kernels of the two steps ----------------------------------------------------------------------------------------------
 
-static size_t define_weight(char *text, size_t size, int k, const struct layout *layout)
-{
-    size_t n = (size_t)snprintf(text, size, "TYPE%d=%s WORDS%d=%u ", k, layout->type->snippet, k, layout->row_vectors);
-    for (int plane = 1; plane < LAYOUT_PLANES; plane++)
-        n += (size_t)snprintf(text + n, size - n, "PLANE%d_%d=%u ", plane, k, layout->starts[plane]);
-    return n;
-}
-
 static struct gpu_pipeline *sums_kernel(struct webgpu *gpu, const struct side sides[N_SIDES])
 {
     uint32_t values[3 * N_SIDES];
@@ -218,7 +210,8 @@ static struct gpu_pipeline *sums_kernel(struct webgpu *gpu, const struct side si
     if (kernel != NULL)
         return kernel;
     char text[900];
-    size_t n = (size_t)snprintf(text, sizeof text, "WG=%d INTEGER=1 STRIDE=%u LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d ", GROUP,
+    size_t n = (size_t)snprintf(text, sizeof text,
+        "WG=%d LANES=%d LANES_LOG2=%u INTEGER=1 STRIDE=%u LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d ", GROUP, LANES, log2_up(LANES),
         integer_stride(most_steps(sides) * LANES), gpu->subgroup_size >= LANES, gpu->subgroup_size >= 16);
     for (int k = 0; k < N_SIDES; k++) {
         n += define_weight(text + n, sizeof text - n, k, sides[k].layout);

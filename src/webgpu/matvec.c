@@ -130,6 +130,14 @@ static bool knows_units(const struct matvec *m)
     return m->preload || m->integers || m->flags & VEC_FUSED;
 }
 
+size_t define_weight(char *text, size_t size, int k, const struct layout *layout)
+{
+    size_t n = (size_t)snprintf(text, size, "TYPE%d=%s WORDS%d=%u ", k, layout->type->snippet, k, layout->row_vectors);
+    for (int plane = 1; plane < LAYOUT_PLANES; plane++)
+        n += (size_t)snprintf(text + n, size - n, "PLANE%d_%d=%u ", plane, k, layout->starts[plane]);
+    return n;
+}
+
 static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char *text, size_t size)
 {
     uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
@@ -140,11 +148,8 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
     size_t n = 0;
     bool is_static = knows_units(m);
     for (int k = 0; k < m->n_parts; k++) {
-        const struct layout *layout = m->layouts[k];
-        n += (size_t)snprintf(text + n, size - n, "TYPE%d=%s WORDS%d=%u ROWS%d=%u ", k, layout->type->snippet, k,
-            layout->row_vectors, k, m->n_rows[k]);
-        for (int plane = 1; plane < LAYOUT_PLANES; plane++)
-            n += (size_t)snprintf(text + n, size - n, "PLANE%d_%d=%u ", plane, k, layout->starts[plane]);
+        n += define_weight(text + n, size - n, k, m->layouts[k]);
+        n += (size_t)snprintf(text + n, size - n, "ROWS%d=%u ", k, m->n_rows[k]);
     }
     n += (size_t)snprintf(text + n, size - n,
         "STATIC=%d MORE_SPLITS=%u MOST_JOINED=%d N_IN=%u N_UNITS=%u N_IN_OF=%s N_UNITS_OF=%s W_OF=%s ROWS_OF=%s ", is_static,

@@ -82,25 +82,14 @@ const W${k} = vec4<u32>(${WORDS${k}}u, ${PLANE1_${k}}u, ${PLANE2_${k}}u, ${PLANE
 #use reduce
 #if INTEGER
 #use integers WG=${WG}
+#else
+#use floats
 #end
 
 const LANES = ${LANES}u;
 const GROUPS = ${WG}u / LANES;
-#if !INTEGER
-var<workgroup> xs: array<vec4<f32>, ${XS_VECTORS}>;
-#end
 #if CROSS
 var<workgroup> sums: array<f32, ${SUMS}>;
-#end
-
-#if !INTEGER
-fn slot(v: u32) -> u32 {
-    return v + (v >> 4u);
-}
-
-fn pair_sum(a: vec4<f32>, b: vec4<f32>) -> f32 {
-    return dot(a + b, vec4<f32>(1.0));
-}
 #end
 
 // The first column of a workgroup, in units.

@@ -36,6 +36,9 @@ static inline void set_weight(uint32_t w[4], const struct layout *layout)
         w[k] = layout->starts[k];
 }
 
+// What kernels define of weight k: its type, the words of a row, the starts of its planes. Returns the characters written.
+size_t define_weight(char *text, size_t size, int k, const struct layout *layout);
+
 // integers.wgsl: vectors from one run of n_stretches stretches to the next, an odd number.
 static inline uint32_t integer_stride(uint32_t n_stretches)
 {

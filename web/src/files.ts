@@ -5,6 +5,7 @@
 // "name/index", and the size under "name/size".
 
 import { makeError } from './errors';
+import { Queue } from './turn';
 
 export type StoreKind = 'opfs' | 'opfs-segments' | 'indexeddb' | 'memory' | 'folder';
 
@@ -133,7 +134,7 @@ const openSegmented = new Set<string>();
 
 class SegmentedFile implements StoreFile {
     private cached: { index: number; bytes: Uint8Array; dirty: boolean } | undefined;
-    private last: Promise<unknown> = Promise.resolve();
+    private readonly queue = new Queue();
     constructor(
         private readonly pairs: Pairs,
         private readonly name: string,
@@ -145,24 +146,18 @@ class SegmentedFile implements StoreFile {
         return this.nBytes;
     }
 
+    // One operation at a time: the parts of a download that arrive side by side share the cached segment.
     read(offset: number, into: Uint8Array): Promise<number> {
-        return this.inTurn(() => this.readSegments(offset, into));
+        return this.queue.run(() => this.readSegments(offset, into));
     }
     write(offset: number, bytes: Uint8Array): Promise<void> {
-        return this.inTurn(() => this.writeSegments(offset, bytes));
+        return this.queue.run(() => this.writeSegments(offset, bytes));
     }
     truncate(size: number): Promise<void> {
-        return this.inTurn(() => this.resize(size));
+        return this.queue.run(() => this.resize(size));
     }
     flush(): Promise<void> {
-        return this.inTurn(() => this.save());
-    }
-
-    // One operation at a time: the parts of a download that arrive side by side share the cached segment.
-    private inTurn<T>(run: () => Promise<T>): Promise<T> {
-        const result = this.last.then(run);
-        this.last = result.catch(() => undefined);
-        return result;
+        return this.queue.run(() => this.save());
     }
 
     private async readSegments(offset: number, into: Uint8Array): Promise<number> {

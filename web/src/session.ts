@@ -2,7 +2,7 @@
 
 import type { Engine } from './engine';
 import { makeError, throwIfAborted } from './errors';
-import { turnAfter } from './turn';
+import { Queue, turnAfter } from './turn';
 import type { DecodedMedia, EngineEvent, FinishReason, GenerateOptions } from './types';
 import type { Wasm } from './wasm';
 
@@ -279,7 +279,7 @@ export class EngineSession {
 
 // The original system's loop: see src/wasm/step.h.
 export class Stepper {
-    private last: Promise<unknown> = Promise.resolve();
+    private readonly queue = new Queue();
     constructor(
         private readonly engine: Engine,
         private readonly handle: number,
@@ -299,22 +299,16 @@ export class Stepper {
 
     // id -1: the soft token. Calls wait for each other.
     step(id: number, soft?: Float32Array): Promise<number> {
-        return this.inTurn(() => this.run(id, soft));
+        return this.queue.run(() => this.run(id, soft));
     }
 
     // The session with this loop's sampler, in the original's form.
     save(): Promise<Uint8Array> {
-        return this.inTurn(() => this.session.save(StateForm.Original, this.handle));
+        return this.queue.run(() => this.session.save(StateForm.Original, this.handle));
     }
 
     restore(bytes: Uint8Array): Promise<void> {
-        return this.inTurn(() => this.session.restore(bytes, this.handle));
-    }
-
-    private inTurn<T>(work: () => Promise<T>): Promise<T> {
-        const mine = this.last.then(work);
-        this.last = mine.catch(() => undefined);
-        return mine;
+        return this.queue.run(() => this.session.restore(bytes, this.handle));
     }
 
     private async run(id: number, soft: Float32Array | undefined): Promise<number> {

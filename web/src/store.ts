@@ -14,7 +14,7 @@ import type { StoreFile, StoreFolder, StoreKind } from './files';
 import { openRemote, type RemoteFile, type RemoteOptions, sleep, streamRange } from './http';
 import { type Begin, Journal } from './journal';
 import { crc32, Sha256 } from './sha256';
-import { turnAfter } from './turn';
+import { Queue, turnAfter } from './turn';
 
 export interface StoredModel {
     key: string;
@@ -340,7 +340,9 @@ export interface StoreLimits {
 
 export class ModelStore {
     private readonly transfers = new Map<string, Transfer>();
-    private last: Promise<unknown> = Promise.resolve();
+    // Looking at the files and beginning a transfer take turns: of a transfer that is just beginning there are files without a name
+    // or without bytes, which a look would remove as leftovers.
+    private readonly queue = new Queue();
 
     constructor(
         readonly folder: StoreFolder,
@@ -349,7 +351,7 @@ export class ModelStore {
 
     // Every model, complete or not, oldest first. Leftovers that belong to no journal are removed.
     list(): Promise<StoredModel[]> {
-        return this.inTurn(async () => {
+        return this.queue.run(async () => {
             const found: StoredModel[] = [];
             const before = await this.sizes();
             for (const name of before.keys()) {
@@ -366,7 +368,7 @@ export class ModelStore {
     }
 
     get(key: string): Promise<StoredModel | undefined> {
-        return this.inTurn(() => this.lookUp(key));
+        return this.queue.run(() => this.lookUp(key));
     }
 
     async usage(): Promise<StoreUsage> {
@@ -387,19 +389,10 @@ export class ModelStore {
         }
         if (known?.state === 'broken') await this.delete(key);
         const remote = await openRemote(url, options);
-        return this.transfer(
-            key,
-            {
-                label: options.label ?? url.split(/[?#]/)[0]!.split('/').pop()!,
-                url,
-                size: remote.size,
-                etag: remote.etag,
-                sha256: options.sha256?.toLowerCase() ?? null,
-            },
-            (start, end, signal) => streamRange(remote, start, end, { ...options, signal }),
-            options,
-            remote,
-        );
+        const label = options.label ?? url.split(/[?#]/)[0]!.split('/').pop()!;
+        const what = { label, url, size: remote.size, etag: remote.etag, sha256: options.sha256?.toLowerCase() ?? null };
+        const stream: ChunkStream = (start, end, signal) => streamRange(remote, start, end, { ...options, signal });
+        return this.queue.run(() => this.transfer(key, what, stream, options, remote));
     }
 
     // Copies a local file into the store.
@@ -411,12 +404,9 @@ export class ModelStore {
         if (known?.state === 'broken') await this.delete(key);
         const label = options.label ?? (file as File).name ?? key;
         const stamp = `${(file as File).lastModified ?? ''}`;
-        return this.transfer(
-            key,
-            { label, url: null, size: file.size, etag: stamp, sha256: options.sha256?.toLowerCase() ?? null },
-            (start, end) => blobPieces(file, start, end),
-            { ...options, parallel: 1 },
-        );
+        const what = { label, url: null, size: file.size, etag: stamp, sha256: options.sha256?.toLowerCase() ?? null };
+        const stream: ChunkStream = (start, end) => blobPieces(file, start, end);
+        return this.queue.run(() => this.transfer(key, what, stream, { ...options, parallel: 1 }));
     }
 
     // Reads a whole complete model again; false when a byte is not what was downloaded.
@@ -470,14 +460,6 @@ export class ModelStore {
         for (const end of ['gguf', 'part', 'journal']) await this.folder.remove(`${id}.${end}`);
     }
 
-    // Looking at the files and beginning a transfer take turns: of a transfer that is just beginning there are files without a name
-    // or without bytes, which a look would remove as leftovers.
-    private inTurn<T>(run: () => Promise<T>): Promise<T> {
-        const result = this.last.then(run);
-        this.last = result.catch(() => undefined);
-        return result;
-    }
-
     private async sizes(): Promise<Map<string, number>> {
         return new Map((await this.folder.list()).map((f) => [f.name, f.size]));
     }
@@ -487,23 +469,15 @@ export class ModelStore {
         return (await this.sizes()).has(`${id}.journal`) ? this.inspect(id) : undefined;
     }
 
-    private transfer(
+    private async transfer(
         key: string,
         what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
         stream: ChunkStream,
         options: DownloadOptions,
         remote?: RemoteFile,
     ): Promise<Transfer> {
-        return this.inTurn(async () => this.transfers.get(key) ?? this.beginTransfer(key, what, stream, options, remote));
-    }
-
-    private async beginTransfer(
-        key: string,
-        what: Pick<Begin, 'label' | 'url' | 'size' | 'etag' | 'sha256'>,
-        stream: ChunkStream,
-        options: DownloadOptions,
-        remote?: RemoteFile,
-    ): Promise<Transfer> {
+        const running = this.transfers.get(key); // begun since it was asked for
+        if (running !== undefined) return running;
         const id = fileIdOf(key);
         await this.checkQuota(key, what.size - ((await this.lookUp(key))?.received ?? 0));
         let file: StoreFile | undefined;

@@ -21,6 +21,17 @@ export function nextTurn(): Promise<void> {
     });
 }
 
+// Runs one piece of work at a time, in the order of asking. One that fails does not stop those behind it.
+export class Queue {
+    private last: Promise<unknown> = Promise.resolve();
+
+    run<T>(work: () => Promise<T>): Promise<T> {
+        const result = this.last.then(work);
+        this.last = result.catch(() => undefined);
+        return result;
+    }
+}
+
 // The same if the last turn was given more than `ms` ago, else at once.
 export async function turnAfter(ms: number): Promise<void> {
     if (performance.now() - lastTurn < ms) return;
