@@ -9,7 +9,7 @@ struct Params {
     scale: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-#bind write ids: array<i32>
+#bind read ids: array<i32>
 #bind write out: array<f32>
 #bind read w0: array<vec4<u32>>
 #use w_common

@@ -3,17 +3,11 @@
 //   x + f z norm is the settled stream, which the first workgroup writes to `spare`;
 //   g = gate . x + f folded . h is the gate's product with it;
 //   gelu_tanh(g) * per_layer is multiplied with `proj`, LANES neighbours a row.
-struct Params {
-    w0: vec4<u32>,
-    norm_at: u32,      // vectors of 4
-    per_layer_at: u32, // likewise
-    eps: f32,
-}
-@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(0) var<uniform> eps: f32;
 #bind write x: array<vec4<f32>>
 #bind write sums: array<vec4<f32>>
 #bind write per_layer: array<vec4<f32>>
-#bind read vectors: array<vec4<f32>>
+#bind read norm: array<vec4<f32>>
 #bind write spare: array<vec4<f32>>
 #bind write out: array<f32>
 #bind read w0: array<vec4<u32>>
@@ -50,7 +44,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var norm${r} = vec4<f32>(0.0);
     if (here${r}) {
         x${r} = x[i${r}];
-        norm${r} = vectors[p.norm_at + i${r}];
+        norm${r} = norm[i${r}];
 #for s ${DOWN_SUMS}
         z${r} += sums[${s}u * D + i${r}];
 #end
@@ -68,14 +62,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for s ${GATE_SUMS}
         gate${r} += sums[${DOWN_SUMS}u * D + (${FOLDED_SUMS}u + ${s}u) * WIDTH + j${r}];
 #end
-        input${r} = per_layer[p.per_layer_at + j${r}];
+        input${r} = per_layer[j${r}];
     }
 #end
     var squares = 0.0;
 #for r ${D_ROUNDS}
     squares += dot(z${r}, z${r});
 #end
-    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(D * 4u) + p.eps);
+    let factor = 1.0 / sqrt(group_sum(squares, t) / f32(D * 4u) + eps);
     if (group.x == 0u) {
 #for r ${D_ROUNDS}
         if (here${r}) {

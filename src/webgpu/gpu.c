@@ -4,9 +4,9 @@
 //   wgpuDeviceGetQueue wgpuDeviceCreateBuffer wgpuDeviceCreateShaderModule wgpuDeviceCreateBindGroupLayout
 //   wgpuDeviceCreatePipelineLayout wgpuDeviceCreateComputePipeline wgpuDeviceCreateBindGroup wgpuDeviceCreateCommandEncoder
 //   wgpuCommandEncoderBeginComputePass (descriptor NULL in WebAssembly) wgpuCommandEncoderCopyBufferToBuffer
-//   wgpuCommandEncoderFinish (NULL) wgpuComputePassEncoderSetPipeline wgpuComputePassEncoderSetBindGroup (group 0, one dynamic
-//   offset) wgpuComputePassEncoderDispatchWorkgroups wgpuComputePassEncoderEnd wgpuQueueWriteBuffer wgpuQueueSubmit (one)
-//   wgpuBufferMapAsync (MapMode_Read) wgpuBufferUnmap wgpuBufferDestroy
+//   wgpuCommandEncoderFinish (NULL) wgpuComputePassEncoderSetPipeline wgpuComputePassEncoderSetBindGroup (group 0, no
+//   dynamic offsets) wgpuComputePassEncoderDispatchWorkgroups wgpuComputePassEncoderEnd wgpuQueueWriteBuffer wgpuQueueSubmit
+//   (one) wgpuBufferMapAsync (MapMode_Read) wgpuBufferUnmap wgpuBufferDestroy
 //   wgpu{Buffer,BindGroup,BindGroupLayout,PipelineLayout,ShaderModule,ComputePipeline,CommandEncoder,CommandBuffer,
 //   ComputePassEncoder,Queue,Device}Release
 // In WebAssembly also wgpuBufferGetMapState and wgpuBufferReadMappedRange: the map callback is NULL there, completion is seen by
@@ -146,7 +146,7 @@ static WGPUBindGroupLayout make_layout(struct gpu *gpu, int n_bindings, uint32_t
     WGPUBindGroupLayoutEntry entries[GPU_MAX_BINDINGS + 1] = {{
         .binding = 0,
         .visibility = WGPUShaderStage_Compute,
-        .buffer = {.type = WGPUBufferBindingType_Uniform, .hasDynamicOffset = true, .minBindingSize = GPU_MAX_PARAM_BYTES},
+        .buffer = {.type = WGPUBufferBindingType_Uniform, .minBindingSize = GPU_MAX_PARAM_BYTES},
     }};
     for (int i = 0; i < n_bindings; i++)
         entries[i + 1] = (WGPUBindGroupLayoutEntry){
@@ -201,7 +201,7 @@ void gpu_pipeline_free(struct gpu_pipeline *pipeline)
 
 static uint32_t hash_key(const struct group_key *key)
 {
-    uint64_t hash = key->pipeline * 0x9e3779b97f4a7c15u;
+    uint64_t hash = (key->pipeline ^ (uint64_t)key->param_slot << 32) * 0x9e3779b97f4a7c15u;
     for (uint32_t i = 0; i < key->n; i++) {
         hash = (hash ^ key->at[i].buffer ^ key->at[i].offset >> 8 ^ key->at[i].n_bytes << 20) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 29;
@@ -237,9 +237,11 @@ static void grow_groups(struct gpu *gpu)
     free(old);
 }
 
+// The parameters' place is part of a group, since dynamic offsets make JavaScript's setBindGroup twice as slow. A token's
+// dispatches come in the same order as those of the token before, and so in the same places.
 static WGPUBindGroup bind_group(struct gpu *gpu, const struct gpu_pipeline *pipeline, const struct gpu_binding *bindings)
 {
-    struct group_key key = {.pipeline = pipeline->id, .n = (uint32_t)pipeline->n_bindings};
+    struct group_key key = {.pipeline = pipeline->id, .param_slot = gpu->n_queued, .n = (uint32_t)pipeline->n_bindings};
     for (int i = 0; i < pipeline->n_bindings; i++) {
         key.at[i].buffer = bindings[i].buffer->id;
         key.at[i].offset = bindings[i].offset;
@@ -249,10 +251,16 @@ static WGPUBindGroup bind_group(struct gpu *gpu, const struct gpu_pipeline *pipe
     if (slot->group != NULL)
         return slot->group;
     if (gpu->n_groups * 2 >= gpu->n_group_slots) {
-        grow_groups(gpu);
+        if (gpu->n_groups >= MOST_GROUPS)
+            gpu_drop_groups(gpu);
+        else
+            grow_groups(gpu);
         slot = find_slot(gpu, &key);
     }
-    WGPUBindGroupEntry entries[GPU_MAX_BINDINGS + 1] = {{.binding = 0, .buffer = gpu->param_buffer, .size = GPU_MAX_PARAM_BYTES}};
+    WGPUBindGroupEntry entries[GPU_MAX_BINDINGS + 1] = {{.binding = 0,
+        .buffer = gpu->param_buffer,
+        .offset = (uint64_t)gpu->n_queued * PARAM_STRIDE,
+        .size = GPU_MAX_PARAM_BYTES}};
     for (int i = 0; i < pipeline->n_bindings; i++)
         entries[i + 1] = (WGPUBindGroupEntry){.binding = (uint32_t)(i + 1),
             .buffer = bindings[i].buffer->handle,
@@ -292,14 +300,13 @@ void gpu_dispatch(struct gpu *gpu, struct gpu_pipeline *pipeline, const struct g
         gpu_submit(gpu);
     gpu_need_encoder(gpu);
     begin_pass(gpu, pipeline);
-    uint32_t offset = gpu->n_queued * PARAM_STRIDE;
-    memcpy(gpu->params + offset, params, n_param_bytes);
-    gpu->n_queued++;
-    gpu->n_dispatches++;
     if (gpu->bound != pipeline)
         wgpuComputePassEncoderSetPipeline(gpu->pass, pipeline->handle);
     gpu->bound = pipeline;
-    wgpuComputePassEncoderSetBindGroup(gpu->pass, 0, bind_group(gpu, pipeline, bindings), 1, &offset);
+    wgpuComputePassEncoderSetBindGroup(gpu->pass, 0, bind_group(gpu, pipeline, bindings), 0, NULL);
+    memcpy(gpu->params + gpu->n_queued * PARAM_STRIDE, params, n_param_bytes);
+    gpu->n_queued++;
+    gpu->n_dispatches++;
     wgpuComputePassEncoderDispatchWorkgroups(gpu->pass, x, y, z);
 }
 

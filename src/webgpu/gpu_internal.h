@@ -17,6 +17,7 @@ enum {
     PARAM_STRIDE = 256,      // smallest offset alignment that every device grants
     MAX_QUEUED = 4096,       // dispatches before a submit happens by itself
     GROUP_TABLE_MIN = 1024,  // slots of the bind group cache, a power of two
+    MOST_GROUPS = 4096,      // in the cache; a token needs some 230, each other number of rows likewise
     PROFILE_QUERIES = 4096,  // two a dispatch
     MAX_PROFILE_NAMES = 256, // different kernels in a profile
     UPLOAD_SLOT_BYTES = 8 << 20,
@@ -39,7 +40,9 @@ struct gpu_pipeline {
 
 struct group_key {
     uint32_t pipeline;
+    uint32_t param_slot;
     uint32_t n;
+    uint32_t pad;
     struct {
         uint32_t buffer;
         uint32_t pad;

@@ -96,7 +96,8 @@ struct device_weight {
     struct weight_group *group; // NULL: none
     struct device_weight *next_in_group;
     bool is_vector;     // one row: its values are also among the vectors, as f32
-    uint32_t vector_at; // element, a multiple of 4
+    uint32_t vector_at; // element, a multiple of 64
+    float first_value;  // of a vector that is complete
     uint8_t *raw;       // of a vector, until it is complete
 };
 
@@ -197,6 +198,8 @@ struct gpu_binding webgpu_sums(struct webgpu *gpu, uint32_t n_splits, struct ten
 
 // The element of a one-row weight among the vectors.
 uint32_t webgpu_vector_at(const struct weight *weight);
+struct gpu_binding webgpu_vector(struct webgpu *gpu, const struct weight *weight); // its values alone; it must exist
+float webgpu_first_value(const struct weight *weight);
 
 // Dispatches n invocations in groups of 64, spread over x and y; returns the invocations in x, for the parameters.
 uint32_t webgpu_grid(const struct webgpu *gpu, uint64_t n, uint32_t *x, uint32_t *y);

@@ -325,14 +325,13 @@ void webgpu_finish_layer(struct ops *ops, struct stream *stream, const struct la
         webgpu_tensor(in), webgpu_tensor(stream->x), sums, sides[DOWN].weights, sides[FOLDED].weights, sides[GATE].weights};
     uint32_t unused[4] = {0};
     gpu_dispatch(gpu->gpu, first, a, unused, sizeof unused, n_groups, 1, 1);
-    struct {
-        uint32_t w0[4], norm_at, per_layer_at;
-        float eps;
-    } p = {.norm_at = webgpu_vector_at(end->norm) / 4, .per_layer_at = (uint32_t)layer * width / 4, .eps = stream->eps};
-    set_weight(p.w0, last.layout);
-    struct gpu_binding b[] = {webgpu_tensor(stream->x), sums, webgpu_tensor(per_layer), webgpu_vectors(gpu),
-        webgpu_tensor(stream->spare), webgpu_tensor(out), bind_part(&device_of(end->proj)->parts[0])};
-    gpu_dispatch(gpu->gpu, second, b, &p, sizeof p, divide_up((uint32_t)out.n_cols, (uint32_t)GROUP >> last.lanes_log2), 1, 1);
+    struct gpu_binding input = webgpu_tensor(per_layer), norm = webgpu_vector(gpu, end->norm);
+    input.offset += (uint64_t)layer * width * 4;
+    input.n_bytes = (uint64_t)width * 4;
+    struct gpu_binding b[] = {webgpu_tensor(stream->x), sums, input, norm, webgpu_tensor(stream->spare), webgpu_tensor(out),
+        bind_part(&device_of(end->proj)->parts[0])};
+    gpu_dispatch(gpu->gpu, second, b, &stream->eps, sizeof stream->eps,
+        divide_up((uint32_t)out.n_cols, (uint32_t)GROUP >> last.lanes_log2), 1, 1);
     struct tensor settled = stream->spare;
     stream->spare = stream->x;
     stream->x = settled;

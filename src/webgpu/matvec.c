@@ -22,8 +22,8 @@ enum {
 struct matvec_params {
     uint32_t w[3][4];
     uint32_t n_rows, n_in, n_units, out_cols, out_first;
-    uint32_t term_norm_at, norm_at, scale_at, bias_at, other_cols, other_first;
-    float eps, cap, in_min, in_max, out_min, out_max;
+    uint32_t term_norm_at, norm_at, bias_at, other_cols, other_first;
+    float scale, eps, cap, in_min, in_max, out_min, out_max;
     uint32_t n_pieces, head_vectors, groups_x, n_tiles;
 };
 
@@ -124,6 +124,12 @@ static uint32_t rows_of_group(const struct matvec *m)
     return (m->group >> m->lanes_log2) * m->rows;
 }
 
+// Do the weights of both norms get bindings of their own? Devices grant eight.
+static bool binds_norms(uint32_t flags, int n_parts)
+{
+    return flags & VEC_TERM_NORM && flags & VEC_NORM && !(flags & VEC_PER_LAYER) && n_parts <= 2;
+}
+
 // Is the kernel made for this number of columns alone?
 static bool knows_units(const struct matvec *m)
 {
@@ -141,7 +147,7 @@ size_t define_weight(char *text, size_t size, int k, const struct layout *layout
 static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char *text, size_t size)
 {
     uint32_t f = m->flags, lanes = 1u << m->lanes_log2, sg = gpu->subgroup_size;
-    bool gated = f & VEC_GATED, fused = f & VEC_FUSED;
+    bool gated = f & VEC_GATED, fused = f & VEC_FUSED, apart = binds_norms(f, m->n_parts);
     uint32_t totals = m->rows * (gated ? 2 : 1), steps = divide_up(m->chunk, lanes), units = m->n_units / m->n_splits;
     uint32_t staged = (m->preload ? steps * lanes : m->chunk) * (m->integers ? 16 : 8);
     uint32_t stretch = sg == 0 ? 1 : lanes < sg ? lanes : sg;
@@ -157,11 +163,12 @@ static void define_matvec(const struct webgpu *gpu, const struct matvec *m, char
         m->integers || m->flags & VEC_FUSED ? "N_IN" : "p.n_in", is_static ? "N_UNITS" : "p.n_units", is_static ? "W" : "p.w",
         is_static ? "ROWS0" : "p.n_rows");
     n += (size_t)snprintf(text + n, size - n,
-        "PARTS=%d MORE_PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d VECTORS=%d "
+        "PARTS=%d MORE_PARTS=%d RUNS=%d MANY_PARTS=%d FUSED=%d TERM=%d TERM_NORM=%d SCALE=%d SETTLES=%d NORM=%d APART=%d "
+        "VECTORS=%d "
         "GATED=%d ODD=%d BIAS=%d CLIP=%d CAP=%d PER_LAYER=%d SILU=%d QUICK=%d COMBINE=%d ",
         m->n_parts, m->n_parts - 1, gated ? 1 : m->n_parts, m->n_parts > 1 && !gated, fused, !!(f & VEC_TERM),
-        !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM),
-        !!(f & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM | VEC_BIAS)), gated, !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP),
+        !!(f & VEC_TERM_NORM), !!(f & VEC_SCALE), !!(f & VEC_TERM), !!(f & VEC_NORM), apart,
+        !apart && f & (VEC_TERM_NORM | VEC_NORM | VEC_BIAS), gated, !!(f & VEC_ODD), !!(f & VEC_BIAS), !!(f & VEC_CLIP),
         !!(f & VEC_CAP), !!(f & VEC_PER_LAYER), !!(f & VEC_SILU), !!(f & VEC_QUICK), !!(f & VEC_COMBINE));
     snprintf(text + n, size - n,
         "WG=%u LANES=%u R=%u TOTALS=%u SPLIT=%d SPLIT_UNITS=%u CHUNK=%u CHUNKS=%u MANY_CHUNKS=%d STEPS=%u STAGED=%u ROUNDS=%u "
@@ -309,7 +316,10 @@ static int fused_bindings(struct webgpu *gpu, const struct stream *stream, const
         bindings[n++] = webgpu_tensor(stream->term);
         bindings[n++] = webgpu_tensor(stream->spare);
     }
-    if (flags & (VEC_TERM_NORM | VEC_SCALE | VEC_NORM))
+    if (binds_norms(flags, f->n_parts)) {
+        bindings[n++] = webgpu_vector(gpu, stream->term_norm);
+        bindings[n++] = webgpu_vector(gpu, f->norm);
+    } else if (flags & (VEC_TERM_NORM | VEC_NORM))
         bindings[n++] = webgpu_vectors(gpu);
     if (flags & VEC_PER_LAYER)
         bindings[n++] = webgpu_tensor(f->per_layer);
@@ -336,9 +346,9 @@ void fused_matvec(struct webgpu *gpu, struct stream *stream, const struct fusion
         .out_cols = (uint32_t)out.n_cols,
         .term_norm_at = webgpu_vector_at(stream->term_norm) / 4,
         .norm_at = webgpu_vector_at(f->norm) / 4,
-        .scale_at = webgpu_vector_at(stream->scale) / 4,
         .other_cols = (uint32_t)f->per_layer.n_cols,
         .other_first = f->per_layer_first,
+        .scale = weight_exists(stream->scale) ? webgpu_first_value(stream->scale) : 1,
         .eps = stream->eps,
     };
     uint32_t n_rows = 0;

@@ -9,7 +9,7 @@
 // A workgroup goes on with the tile of rows that is groups_x further, so that it makes its input for several tiles.
 //
 // FUSED: the input is the stream x, settled and normed by every workgroup for itself; the first one also writes the settled value to
-// `spare`. COMBINE: the input are the pieces that attention left, joined here. GATED: parts 0 and 1 are gate and up,
+// `spare`. APART: the weights of both norms are bound by themselves, so that they are asked for before the parameters have come. COMBINE: the input are the pieces that attention left, joined here. GATED: parts 0 and 1 are gate and up,
 // out = activation(gate) * up. SPLIT: the workgroups of group.y take SPLIT_UNITS of the columns each and leave sums, which the stream
 // adds when it takes them as its term: one and MORE_SPLITS more.
 struct Params {
@@ -23,10 +23,10 @@ struct Params {
     out_first: u32, // column of the first result
     term_norm_at: u32,
     norm_at: u32,
-    scale_at: u32,
     bias_at: u32,
     other_cols: u32,  // of per_layer
     other_first: u32, // first column in it
+    scale: f32, // of the settled stream
     eps: f32,
     cap: f32,
     in_min: f32,
@@ -52,6 +52,10 @@ struct Params {
 #end
 #if SETTLES
 #bind write spare: array<vec4<f32>>
+#end
+#if APART
+#bind read term_norm: array<vec4<f32>>
+#bind read norm: array<vec4<f32>>
 #end
 #if VECTORS
 #bind read vectors: array<vec4<f32>>
@@ -128,10 +132,18 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 #end
 #end
 #if TERM_NORM
+#if APART
+        scale${r} = term_norm[i${r}];
+#else
         scale${r} = vectors[p.term_norm_at + i${r}];
 #end
+#end
 #if NORM
+#if APART
+        norm${r} = norm[i${r}];
+#else
         norm${r} = vectors[p.norm_at + i${r}];
+#end
 #end
     }
 #end
@@ -152,7 +164,7 @@ fn stage(t: u32, batch_row: u32, chunk: u32, writes: bool) {
 #end
 #if SCALE
 #for r ${ROUNDS}
-    v${r} *= vectors[p.scale_at].x;
+    v${r} *= p.scale;
 #end
 #end
     if (writes) {

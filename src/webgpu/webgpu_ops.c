@@ -86,6 +86,17 @@ struct gpu_binding webgpu_vectors(struct webgpu *gpu)
     return (struct gpu_binding){gpu->vectors.buffer, 0, gpu->vectors.capacity * 4};
 }
 
+struct gpu_binding webgpu_vector(struct webgpu *gpu, const struct weight *weight)
+{
+    const struct device_weight *w = weight->device;
+    return (struct gpu_binding){gpu->vectors.buffer, (uint64_t)w->vector_at * 4, (uint64_t)weight->n_in * 4};
+}
+
+float webgpu_first_value(const struct weight *weight)
+{
+    return ((const struct device_weight *)weight->device)->first_value;
+}
+
 uint32_t webgpu_vector_at(const struct weight *weight)
 {
     return weight_exists(weight) ? ((const struct device_weight *)weight->device)->vector_at : 0;

@@ -386,6 +386,7 @@ static bool finish_vector(struct ops *ops, struct weight *weight, struct device_
         free(values);
         return fail(err, CARAT_NO_MEMORY, "no memory for tensor '%s'", weight->name);
     }
+    w->first_value = values[0];
     gpu_upload(gpu->gpu, gpu->vectors.buffer, (uint64_t)w->vector_at * 4, values, (uint64_t)weight->n_in * 4);
     free(values);
     w->n_written = 0;

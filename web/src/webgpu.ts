@@ -163,7 +163,7 @@ export class GpuBridge {
         return {
             ...this.hostFunctions(heap),
             ...this.creation(heap),
-            ...this.encoding(heap),
+            ...this.encoding(),
             ...this.buffers(heap),
             ...this.releases(),
         };
@@ -254,7 +254,7 @@ export class GpuBridge {
         };
     }
 
-    private encoding(heap: Heap) {
+    private encoding() {
         const table = this.table as never[];
         return {
             wgpuCommandEncoderBeginComputePass: (encoder: number) =>
@@ -277,18 +277,12 @@ export class GpuBridge {
             wgpuCommandEncoderFinish: (encoder: number) => this.add((table[encoder] as GPUCommandEncoder).finish()),
             wgpuComputePassEncoderSetPipeline: (pass: number, pipeline: number) =>
                 (table[pass] as GPUComputePassEncoder).setPipeline(table[pipeline]!),
-            wgpuComputePassEncoderSetBindGroup: (
-                pass: number,
-                index: number,
-                group: number,
-                nOffsets: number,
-                offsets: number,
-            ) => {
-                if (heap.u32.length === 0) heap.refresh();
-                (table[pass] as GPUComputePassEncoder).setBindGroup(index, table[group]!, heap.u32, offsets >>> 2, nOffsets);
-            },
+            wgpuComputePassEncoderSetBindGroup: (pass: number, index: number, group: number) =>
+                (table[pass] as GPUComputePassEncoder).setBindGroup(index, table[group]!),
             wgpuComputePassEncoderDispatchWorkgroups: (pass: number, x: number, y: number, z: number) =>
-                (table[pass] as GPUComputePassEncoder).dispatchWorkgroups(x, y, z),
+                y === 1 && z === 1 // each argument takes time
+                    ? (table[pass] as GPUComputePassEncoder).dispatchWorkgroups(x)
+                    : (table[pass] as GPUComputePassEncoder).dispatchWorkgroups(x, y, z),
             wgpuComputePassEncoderEnd: (pass: number) => (table[pass] as GPUComputePassEncoder).end(),
         };
     }
