@@ -53,13 +53,13 @@ chromium_flags='--ozone-platform=headless --enable-dawn-features=allow_unsafe_ap
 listed() { compgen -G "/etc/vulkan/icd.d/$1" || compgen -G "/usr/share/vulkan/icd.d/$1"; } >/dev/null
 use_driver() { export VK_DRIVER_FILES=$1 VK_ICD_FILENAMES=$1; }
 
-# The drivers that the system lists; NVIDIA's where it is there unlisted, as in containers; the software renderer.
+# NVIDIA's by its library for EGL, since what containers list is the one for X, which fails where there is none; else what the system
+# lists; else the software renderer.
 find_driver() {
   local folder
   for folder in /usr/local/nvidia/lib64 /usr/lib/x86_64-linux-gnu /usr/lib64; do
     [ -e "$folder/libEGL_nvidia.so.0" ] || continue
     LD_LIBRARY_PATH+=:$folder
-    listed '*nvidia*.json' && return
     printf '{"file_format_version": "1.0.1", "ICD": {"library_path": "%s", "api_version": "1.4.312"}}\n' \
       "$folder/libEGL_nvidia.so.0" > nvidia_icd.json
     use_driver "$tree/nvidia_icd.json"
