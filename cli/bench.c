@@ -307,7 +307,10 @@ static void print_header(const struct bench *bench)
         return;
     printf("opened in %.0f ms; ", bench->open_ms);
     print_load(&bench->info);
-    printf("resident weights %s\n\n", bytes_text(bench->info.weight_bytes));
+    printf("resident weights %s", bytes_text(bench->info.weight_bytes));
+    if (bench->info.folded_bytes > 0)
+        printf(", of which %s are folded matrices", bytes_text(bench->info.folded_bytes));
+    printf("\n\n");
     printf("| %-30s | %9s | %8s | %-7s | %-*s | %14s | %16s | %10s | %9s |\n", "model", "size", "params", "backend", width,
         "adapter", "test", "t/s", "dispatches", "memory");
     printf("| %.30s | %.8s: | %.7s: | %.7s | %.*s | %.13s: | %.15s: | %.9s: | %.8s: |\n", dashes, dashes, dashes, dashes, width,

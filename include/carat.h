@@ -77,6 +77,7 @@ struct carat_model_info {
     uint64_t weight_bytes;      // resident
     uint64_t loaded_bytes;      // of them copied to where the model computes; the others are used where the file is mapped
     double load_ms;             // opening spent on placing and copying the weights
+    uint64_t folded_bytes;      // of weight_bytes: products of matrices, made while loading, with which decoding is faster
     bool has_vision, has_audio; // what the files hold
 };
 

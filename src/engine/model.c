@@ -340,6 +340,7 @@ void carat_model_info(const struct carat_model *model, struct carat_model_info *
         .weight_bytes = resident_bytes(model),
         .loaded_bytes = model->plan.n_brought,
         .load_ms = model->plan.load_ms,
+        .folded_bytes = gemma4_folded_bytes(model->text),
         .has_vision = model->has_vision,
         .has_audio = model->has_audio,
     };

@@ -351,9 +351,10 @@ int wasm_info(const struct carat_model *model)
     struct json_writer json = {0};
     json_write_format(&json, "{\"layers\":%d,\"embedding\":%d,\"vocabulary\":%d,\"contextLength\":%d", info.n_layers, info.n_embd,
         info.n_vocab, info.context_length);
-    json_write_format(&json, ",\"parameters\":%llu,\"fileBytes\":%llu,\"weightBytes\":%llu,\"hasVision\":%s,\"hasAudio\":%s",
+    json_write_format(&json,
+        ",\"parameters\":%llu,\"fileBytes\":%llu,\"weightBytes\":%llu,\"foldedBytes\":%llu,\"hasVision\":%s,\"hasAudio\":%s",
         (unsigned long long)info.n_parameters, (unsigned long long)info.file_bytes, (unsigned long long)info.weight_bytes,
-        info.has_vision ? "true" : "false", info.has_audio ? "true" : "false");
+        (unsigned long long)info.folded_bytes, info.has_vision ? "true" : "false", info.has_audio ? "true" : "false");
     json_write_format(&json, ",\"loadedBytes\":%llu,\"loadMs\":%.3f", (unsigned long long)info.loaded_bytes, info.load_ms);
     json_write_format(&json, ",\"tableOnDisk\":%s", model->table_on_disk ? "true" : "false");
     write_kv_bytes(&json, model);

@@ -96,6 +96,8 @@ for (const name of names) {
         test(`${name} gives the golden tokens on WebGPU, and draws there what the sampler draws`, async () => {
             const drawn = await withModel(name, { backend: 'cpu', exact: true }, drawnTokens);
             await withModel(name, { backend: 'webgpu' }, async (carat) => {
+                const { description, device } = (await gpu.requestAdapter()).info;
+                assert.ok(carat.info.device.endsWith(description || device || 'WebGPU'), `the device's name: '${carat.info.device}'`);
                 await generatesGolden(carat, name, limitOf(name, false));
                 assert.deepEqual(await drawnTokens(carat), drawn);
             });

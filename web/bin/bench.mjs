@@ -1,6 +1,6 @@
 // bench.mjs: carat-web bench: what `carat bench` measures, through WebAssembly in Node, in the same table.
 import { parseArgs } from 'node:util';
-import { bench, benchHead, benchLine, benchLoad, benchObject, bytesText } from '../dist/bench.js';
+import { bench, benchHead, benchLine, benchLoad, benchObject, benchWeights } from '../dist/bench.js';
 import { Carat } from '../dist/carat.js';
 import { gpuOfNode } from './gpu.mjs';
 
@@ -66,7 +66,7 @@ export async function benchCommand(args) {
     const load = benchLoad(info);
     if (!values.json)
         console.log(
-            `opened in ${openMs.toFixed(0)} ms; ${load && `${load}; `}resident weights ${bytesText(info.weightBytes)}\n\n${benchHead(info)}`,
+            `opened in ${openMs.toFixed(0)} ms; ${load && `${load}; `}resident weights ${benchWeights(info)}\n\n${benchHead(info)}`,
         );
     const tests = { prompts: lengths(values.p), generations: lengths(values.n), depths: lengths(values.d) };
     for await (const row of bench(carat, { ...tests, repetitions, noPrefillSkip: values['no-prefill-skip'] ?? false }))

@@ -197,6 +197,11 @@ export function benchLoad({ loadedBytes, loadMs, backend }: ModelInfo): string {
     return `${bytesText(loadedBytes)} of weights to ${place} at ${(loadedBytes / loadMs / 1e6).toFixed(2)} GB/s`;
 }
 
+// '3.58 GB, of which 178 MB are folded matrices'.
+export function benchWeights({ weightBytes, foldedBytes }: ModelInfo): string {
+    return bytesText(weightBytes) + (foldedBytes > 0 ? `, of which ${bytesText(foldedBytes)} are folded matrices` : '');
+}
+
 // Two lines: names and dashes.
 export function benchHead(info: ModelInfo): string {
     const names = lineOf(info, namesOf(columns));

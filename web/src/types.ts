@@ -55,6 +55,7 @@ export interface ModelInfo {
     parameters: number;
     fileBytes: number;
     weightBytes: number; // resident
+    foldedBytes: number; // of them: products of matrices, made when the model was opened, with which decoding is faster
     loadedBytes: number; // of weights that were copied to where the model computes when it was opened
     loadMs: number; // from the moment that room was made for them until they had arrived
     kvBytes: { fixed: number; perPosition: number }; // of a session: fixed + perPosition * its context

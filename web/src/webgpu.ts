@@ -175,7 +175,7 @@ export class GpuBridge {
             gpu_device_from_host: (p: number): number => {
                 heap.refresh();
                 heap.u32.set([this.add(device), ...words], p >>> 2); // fractions are cut off
-                writeText(heap.u8, (p >>> 0) + 44, 96, name);
+                writeText(heap.u8, (p >>> 0) + 4 * (1 + words.length), 96, name);
                 return 1;
             },
             gpu_error_from_host: (p: number, capacity: number): number => {

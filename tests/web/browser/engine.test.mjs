@@ -63,6 +63,7 @@ for (const name of names) {
         test(`${name} gives the golden tokens in Chromium on WebGPU, in little memory`, async () => {
             const { info, wasmBytes } = await generate(page, name, { backend: 'webgpu' }, goldenOf(name));
             assert.equal(info.backend, 'webgpu');
+            assert.notEqual(info.device, '');
             assert.ok(wasmBytes < 64 << 20);
         });
 }
