@@ -28,6 +28,7 @@ enum {
 
 struct layer {
     struct linear q, k, v, o, gate, up, down, per_layer_gate, per_layer_out;
+    const struct linear *qkv[3];
     struct weight attn_norm, q_norm, k_norm, post_attention_norm, ffn_norm, post_ffw_norm, post_norm, scale;
     struct layer_end end;
     int32_t head_dim, n_ff, owner;
@@ -133,6 +134,7 @@ static void make_layer(struct model *m, int i)
     l->head_dim = l->is_sliding ? 256 : 512;
     l->n_ff = i < OWN_KV ? 6144 : 12288;
     l->owner = i < OWN_KV ? i : l->is_sliding ? 13 : 14;
+    l->qkv[0] = &l->q, l->qkv[1] = &l->k, l->qkv[2] = &l->v;
     int32_t n_heads = HEADS * l->head_dim;
     uint32_t group = (uint32_t)i + 1;
     place_weight(m, &l->q.weight, q4, D, n_heads, group);
@@ -175,8 +177,17 @@ static void make_model(struct model *m)
         stop("weights", &err);
     for (int i = 0; i < LAYERS; i++) {
         struct layer *l = &m->layers[i];
-        l->end = (struct layer_end){
-            .down = &l->down, .norm = &l->post_ffw_norm, .gate = &l->per_layer_gate, .proj = &l->per_layer_out};
+        struct layer *next = i + 1 < LAYERS ? l + 1 : NULL;
+        l->end = (struct layer_end){.down = &l->down,
+            .norm = &l->post_ffw_norm,
+            .gate = &l->per_layer_gate,
+            .proj = &l->per_layer_out,
+            .post_norm = &l->post_norm,
+            .next_norm = next != NULL ? &next->attn_norm : NULL,
+            .next = next != NULL ? next->qkv : NULL,
+            .n_next = next == NULL           ? 0
+                      : next->owner == i + 1 ? 3
+                                             : 1};
         m->ops->fold(m->ops, &l->end);
         m->n_folded += l->end.folded != NULL;
     }
@@ -208,7 +219,6 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
     struct layer *l = &m->layers[i];
     int32_t n_heads = HEADS * l->head_dim;
     bool owns = l->owner == i;
-    const struct linear *parts[] = {&l->q, &l->k, &l->v};
     struct tensor qkv = view(m->qkv, n, n_heads + (owns ? 2 * l->head_dim : 0)), heads = view(m->heads, n, n_heads);
     struct tensor gated = view(m->gated, n, l->n_ff), term = view(m->term, n, D), injected = view(m->injected, n, WIDTH);
     struct attention attention = {
@@ -224,7 +234,7 @@ static void forward_layer(struct model *m, int i, struct stream *stream, int32_t
         .rope = view(l->is_sliding ? m->rope_sliding : m->rope_global, n, l->head_dim),
         .kv = &m->layers[l->owner].kv,
     };
-    ops->norm_project(ops, stream, &l->attn_norm, parts, owns ? 3 : 1, qkv);
+    ops->norm_project(ops, stream, &l->attn_norm, l->qkv, owns ? 3 : 1, qkv);
     ops->attend(ops, qkv, &attention, heads);
     ops->project(ops, heads, &l->o, term);
     stream->term = term;

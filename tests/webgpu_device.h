@@ -109,8 +109,9 @@ static inline void random_blocks(enum gguf_type type, uint8_t *bytes, uint64_t n
 
 // Random weights, written to the GPU in pieces of odd lengths; F32 between -magnitude and magnitude, Q8_0 with so much smaller
 // scales.
-static inline struct twin_weight make_scaled_weight(
-    struct ops *gpu, enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices, float magnitude)
+// The reference's side alone.
+static inline struct twin_weight random_weight(
+    enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices, float magnitude)
 {
     struct twin_weight w = {
         .ref = {.name = "w", .type = type, .n_in = n_in, .n_out = n_out, .n_slices = n_slices, .home = WEIGHT_HOST}};
@@ -130,15 +131,33 @@ static inline struct twin_weight make_scaled_weight(
     w.gpu = w.ref;
     w.gpu.home = WEIGHT_UNPLACED;
     w.gpu.host = NULL;
+    return w;
+}
+
+static inline void place_weight(struct ops *gpu, struct twin_weight *w)
+{
     struct carat_error err = {0};
-    if (!gpu->weight_place(gpu, &w.gpu, NULL, false, &err))
+    if (!gpu->weight_place(gpu, &w->gpu, NULL, false, &err))
         fail_msg("%s", err.message);
+}
+
+static inline void write_weight(struct ops *gpu, struct twin_weight *w)
+{
+    struct carat_error err = {0};
     uint64_t piece = 4 * (1 + random_u32() % 5000);
-    for (uint64_t at = 0; at < w.ref.n_bytes; at += piece) {
-        uint64_t n = w.ref.n_bytes - at < piece ? w.ref.n_bytes - at : piece;
-        if (!gpu->weight_write(gpu, &w.gpu, at, w.bytes + at, n, &err))
+    for (uint64_t at = 0; at < w->ref.n_bytes; at += piece) {
+        uint64_t n = w->ref.n_bytes - at < piece ? w->ref.n_bytes - at : piece;
+        if (!gpu->weight_write(gpu, &w->gpu, at, w->bytes + at, n, &err))
             fail_msg("%s", err.message);
     }
+}
+
+static inline struct twin_weight make_scaled_weight(
+    struct ops *gpu, enum gguf_type type, int32_t n_in, int32_t n_out, int32_t n_slices, float magnitude)
+{
+    struct twin_weight w = random_weight(type, n_in, n_out, n_slices, magnitude);
+    place_weight(gpu, &w);
+    write_weight(gpu, &w);
     return w;
 }
 

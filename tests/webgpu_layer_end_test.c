@@ -247,6 +247,167 @@ static void the_default_limits_suffice(void **state)
     gpu = usual;
 }
 
+// --- the next layer takes the end along
+// -----------------------------------------------------------------------------------------
+
+struct entry_case {
+    struct end_case end;
+    enum gguf_type types[3]; // of queries, keys, values
+    int32_t n_heads, n_kv_heads, head_dim;
+    bool owns; // keys and values
+};
+
+struct twin_entry {
+    struct twin_end e;
+    struct twin_weight parts[3], q_norm, k_norm;
+    struct linear on_gpu[3], on_ref[3];
+    const struct linear *next_gpu[3], *next_ref[3];
+    int n_parts;
+    struct kv_layer kv_gpu, kv_ref;
+    struct twin qkv, heads;
+};
+
+enum { CAPACITY = 200 };
+
+static struct kv_layer make_cache(struct ops *ops, const struct entry_case *c, bool is_f32)
+{
+    struct kv_layer kv = {.capacity = CAPACITY, .row_elems = c->n_kv_heads * c->head_dim, .is_f32 = is_f32};
+    uint64_t n_bytes = (uint64_t)CAPACITY * (uint64_t)kv.row_elems * (is_f32 ? 4 : 2);
+    kv.k = ops->buffer_new(ops, n_bytes, NULL);
+    kv.v = ops->buffer_new(ops, n_bytes, NULL);
+    return kv;
+}
+
+static void make_entry(const struct entry_case *c, bool is_f32, struct twin_entry *t)
+{
+    *t = (struct twin_entry){.n_parts = c->owns ? 3 : 1};
+    make_end(&c->end, &t->e);
+    int32_t n_rows = 0;
+    for (int k = 0; k < t->n_parts; k++) {
+        int32_t n = (k == 0 ? c->n_heads : c->n_kv_heads) * c->head_dim;
+        t->parts[k] = random_weight(c->types[k], c->end.d, n, 1, 1);
+        t->parts[k].gpu.group = 7; // in one buffer, as a layer's are
+        place_weight(gpu, &t->parts[k]);
+        n_rows += n;
+    }
+    for (int k = 0; k < t->n_parts; k++) {
+        write_weight(gpu, &t->parts[k]);
+        t->on_gpu[k].weight = t->parts[k].gpu, t->on_ref[k].weight = t->parts[k].ref;
+        t->next_gpu[k] = &t->on_gpu[k], t->next_ref[k] = &t->on_ref[k];
+    }
+    t->q_norm = make_vector(gpu, c->head_dim);
+    t->k_norm = make_vector(gpu, c->head_dim);
+    t->kv_gpu = make_cache(gpu, c, is_f32);
+    t->kv_ref = make_cache(ref, c, is_f32);
+    t->qkv = make_twin(gpu, ref, 1, n_rows, 0);
+    t->heads = make_twin(gpu, ref, 1, c->n_heads * c->head_dim, 0);
+    struct layer_end *end = &t->e.gpu;
+    end->post_norm = &t->e.s.term_norm.gpu;
+    end->next_norm = &t->e.s.norm.gpu;
+    end->next = t->next_gpu;
+    end->n_next = t->n_parts;
+}
+
+static void free_entry(struct twin_entry *t)
+{
+    for (int k = 0; k < t->n_parts; k++)
+        free_weight(gpu, &t->parts[k]);
+    free_weight(gpu, &t->q_norm);
+    free_weight(gpu, &t->k_norm);
+    gpu->buffer_free(gpu, t->kv_gpu.k);
+    gpu->buffer_free(gpu, t->kv_gpu.v);
+    ref->buffer_free(ref, t->kv_ref.k);
+    ref->buffer_free(ref, t->kv_ref.v);
+    free_twin(gpu, ref, &t->qkv);
+    free_twin(gpu, ref, &t->heads);
+    free_end(&t->e);
+}
+
+// What comes between a layer's end and the next layer's products, or between them and attention.
+enum between { NOTHING, SETTLES_FIRST, SETTLES_LATER };
+
+static void enter(struct twin_entry *t, const struct entry_case *c, int32_t position, enum between between)
+{
+    float turn[512];
+    for (int32_t i = 0; i < c->head_dim; i++)
+        turn[i] = i < c->head_dim / 2 ? 0.8f : 0.6f;
+    struct twin rope = make_twin_of(gpu, ref, 1, c->head_dim, turn);
+    struct twin_stream *s = &t->e.s;
+    bool is_settled = s->gpu.term.buffer == NULL;
+    int64_t n_before = gpu_dispatch_count(webgpu_of(gpu)->gpu);
+    finish_on_gpu(&t->e);
+    finish_on_ref(&t->e);
+    s->gpu.term = t->e.out.gpu, s->ref.term = t->e.out.ref;
+    s->gpu.term_norm = &s->term_norm.gpu, s->ref.term_norm = &s->term_norm.ref;
+    s->gpu.scale = &s->scale.gpu, s->ref.scale = &s->scale.ref;
+    if (between == SETTLES_FIRST)
+        gpu->settle(gpu, &s->gpu);
+    gpu->norm_project(gpu, &s->gpu, &s->norm.gpu, t->next_gpu, t->n_parts, t->qkv.gpu);
+    ref->norm_project(ref, &s->ref, &s->norm.ref, t->next_ref, t->n_parts, t->qkv.ref);
+    if (between == SETTLES_LATER) { // whoever looks finds all in place
+        assert_close(gpu, ref, &t->qkv, "joined products at %d", position);
+        check_settled(s, "joined products");
+    }
+    struct attention a = {.n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q_norm = &t->q_norm.gpu,
+        .k_norm = &t->k_norm.gpu,
+        .eps = 1e-6f,
+        .writes_kv = c->owns,
+        .first_position = position,
+        .rope = rope.gpu,
+        .kv = &t->kv_gpu};
+    struct attention b = a;
+    b.q_norm = &t->q_norm.ref, b.k_norm = &t->k_norm.ref, b.rope = rope.ref, b.kv = &t->kv_ref;
+    gpu->attend(gpu, t->qkv.gpu, &a, t->heads.gpu);
+    if (is_settled && between == NOTHING && !t->kv_gpu.is_f32)
+        assert_int_equal(gpu_dispatch_count(webgpu_of(gpu)->gpu) - n_before, 3);
+    ref->attend(ref, t->qkv.ref, &b, t->heads.ref);
+    // Scores are tens, of which 16 bits leave thousandths, and so of their exponentials.
+    double d = difference(gpu, ref, &t->heads);
+    if (!(d <= 5e-3)) {
+        fail_msg("relative difference %.3g: %d heads of %d, width %d, position %d, %d", d, c->n_heads, c->head_dim, c->end.d,
+            position, between);
+    }
+    check_settled(s, "entering a layer");
+    free_twin(gpu, ref, &rope);
+}
+
+static void check_entry(const struct entry_case *c, bool is_f32)
+{
+    struct twin_entry t;
+    make_entry(c, is_f32, &t);
+    assert_true(gpu->fold(gpu, &t.e.gpu));
+    assert_non_null(t.e.gpu.folded);
+    uint64_t n_rows = (uint64_t)t.qkv.gpu.n_cols, width = (uint64_t)c->end.width;
+    uint64_t n_next = n_rows * (2 * width + (width / 64 + 3) / 4 * 16); // two planes of bytes, scales
+    assert_true(t.e.gpu.folded_bytes >= n_next + (uint64_t)c->end.n_ff * width * 2);
+    for (int32_t position = 0; position < (c->owns ? 40 : 3); position += position < 2 ? 1 : 13)
+        enter(&t, c, position, NOTHING);
+    enter(&t, c, 40, SETTLES_FIRST);
+    enter(&t, c, 41, SETTLES_LATER);
+    enter(&t, c, 42, NOTHING);
+    free_entry(&t);
+}
+
+static void the_next_layer_takes_the_end_along(void **state)
+{
+    (void)state;
+    static const struct entry_case cases[] = {
+        {{GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, 128, 256, 64, 1}, {GGUF_TYPE_Q8_0, GGUF_TYPE_Q8_0, GGUF_TYPE_Q4_0}, 2,
+            1, 64, true},
+        {{GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, 256, 512, 256, 1}, {GGUF_TYPE_Q4_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q6_K}, 4,
+            2, 32, true},
+        {{GGUF_TYPE_Q6_K, GGUF_TYPE_Q4_K, GGUF_TYPE_Q5_K, 1536, 512, 256, 1}, {GGUF_TYPE_Q4_K}, 8, 1, 256, false},
+        {{GGUF_TYPE_Q6_K, GGUF_TYPE_F32, GGUF_TYPE_Q8_0, 2560, 256, 320, 1}, {GGUF_TYPE_Q6_K, GGUF_TYPE_Q5_K, GGUF_TYPE_Q5_K}, 2,
+            1, 512, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        check_entry(&cases[i], false);
+    check_entry(&cases[0], true); // with keys and values in f32 attention does not make the factors
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +417,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_folded_stays),
         cmocka_unit_test(a_device_that_refuses_to_fold_does_everything_else),
         cmocka_unit_test(the_default_limits_suffice),
+        cmocka_unit_test(the_next_layer_takes_the_end_along),
     };
     return cmocka_run_group_tests(tests, open_both_for_integers, close_both);
 }

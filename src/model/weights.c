@@ -272,9 +272,17 @@ void gemma4_unfold(struct gemma4_text *text, struct ops *ops)
 void gemma4_fold(struct gemma4_text *text, struct ops *ops)
 {
     bool has_room = true;
-    for (int32_t l = 0; ops->fold != NULL && has_room && l < text->config.n_layers; l++)
-        if (text->config.per_layer_width > 0 && !text->layers[l].has_experts)
-            has_room = ops->fold(ops, &text->layers[l].end);
+    for (int32_t l = 0; ops->fold != NULL && has_room && l < text->config.n_layers; l++) {
+        struct text_layer *w = &text->layers[l];
+        if (text->config.per_layer_width == 0 || w->has_experts)
+            continue;
+        const struct text_layer *next = l + 1 < text->config.n_layers ? w + 1 : NULL;
+        w->end.post_norm = &w->post_norm;
+        w->end.next_norm = next != NULL ? &next->attn_norm : NULL;
+        w->end.next = next != NULL ? next->qkv : NULL;
+        w->end.n_next = next != NULL ? next->n_qkv : 0;
+        has_room = ops->fold(ops, &w->end);
+    }
     if (!has_room)
         gemma4_unfold(text, ops);
 }

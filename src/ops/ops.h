@@ -72,8 +72,12 @@ struct layer_end {
     const struct weight *norm; // [d], of z
     const struct linear *gate; // [d -> P]
     const struct linear *proj; // [P -> d]
-    struct folded *folded;     // what `fold` has made; NULL: nothing
-    uint64_t folded_bytes;     // on the backend
+    // What comes next: the result is added to the stream by way of post_norm, and the next layer multiplies it, normed.
+    const struct weight *post_norm, *next_norm; // [d]
+    const struct linear *const *next;           // n_next of [d -> any]: queries, and keys and values where it has its own
+    int n_next;                                 // 0: there is no next layer
+    struct folded *folded;                      // what `fold` has made; NULL: nothing
+    uint64_t folded_bytes;                      // on the backend
 };
 
 enum { DRAW_MAX_TOP_K = 256, DRAW_MAX_WINDOW = 1024, DRAW_MAX_BIASES = 1024 };
@@ -176,9 +180,9 @@ struct ops {
     void (*per_layer_gate)(struct ops *ops, struct stream *stream, const struct linear *gate, struct tensor per_layer,
         int32_t layer, struct tensor out);
 
-    // Once the weights are there: multiplies gate and down into each other (gate . diag(norm) . down), where that is possible and
-    // makes decoding faster; else end->folded stays NULL. False when there is no room for it. `unfold` frees what was made. NULL:
-    // the backend does no such thing.
+    // Once the weights are there: multiplies gate and down into each other (gate . diag(norm) . down), and next and proj, where
+    // that is possible and makes decoding faster; else end->folded stays NULL. False when there is no room for it. `unfold` frees
+    // what was made. NULL: the backend does no such thing.
     bool (*fold)(struct ops *ops, struct layer_end *end);
     void (*unfold)(struct ops *ops, struct layer_end *end);
 

@@ -127,20 +127,27 @@ static bool takes_one(const struct attention *a, struct tensor qkv)
            (d == 32 || d == 64 || d == 128 || d == 256 || d == 512) && (a->last_key.buffer == NULL || !a->writes_kv);
 }
 
-static struct gpu_pipeline *one_kernel(struct webgpu *gpu, const struct attention *a, uint32_t tile, bool in_pieces)
+static struct gpu_pipeline *one_kernel(
+    struct webgpu *gpu, const struct attention *a, uint32_t tile, bool in_pieces, const struct entry *entry)
 {
-    uint32_t flags = in_pieces | (uint32_t)a->writes_kv << 1 | (uint32_t)a->v_is_k << 2 | tile / ONE_LEAST << 3;
-    uint64_t key = head_key(KERNEL_ATTEND_ONE, a, flags) | (uint64_t)a->n_heads << 40 | (uint64_t)a->n_kv_heads << 52;
+    bool enters = entry != NULL;
+    uint32_t values[] = {(uint32_t)a->head_dim, (uint32_t)a->n_heads, (uint32_t)a->n_kv_heads, tile,
+        in_pieces | (uint32_t)a->writes_kv << 1 | (uint32_t)a->v_is_k << 2, enters ? entry->d : 0};
+    uint64_t key = webgpu_key(KERNEL_ATTEND_ONE, values, sizeof values / sizeof values[0]);
     struct gpu_pipeline *kernel = kernel_find(gpu->kernels, key);
     if (kernel != NULL)
         return kernel;
     uint32_t lanes = 256 / tile;
-    char definitions[192];
-    snprintf(definitions, sizeof definitions,
-        "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d SUMS_AT_ONCE=%d LANE_SHUFFLES=%u",
+    char definitions[300];
+    int n = snprintf(definitions, sizeof definitions,
+        "HD=%d TILE=%u STEPS=%u N_HEADS=%d N_KV_HEADS=%d V_FIRST=%d PIECES=%d STORES=%d SUMS_AT_ONCE=%d LANE_SHUFFLES=%u "
+        "ENTERS=%d",
         a->head_dim, tile, (uint32_t)a->head_dim * tile / 2048, a->n_heads, a->n_kv_heads,
-        a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces, a->writes_kv, a->writes_kv,
-        gpu->subgroup_size >= lanes ? log2_up(lanes) : 0);
+        a->n_heads + (a->v_is_k ? 0 : a->n_kv_heads), in_pieces, a->writes_kv, a->writes_kv || enters,
+        gpu->subgroup_size >= lanes ? log2_up(lanes) : 0, enters);
+    if (enters)
+        snprintf(definitions + n, sizeof definitions - (size_t)n, " D=%u D_ROUNDS=%u OTHER_AT=%u TERM_AT=%u X_AT=%u", entry->d,
+            divide_up(entry->d, 256), entry->places.other, entry->places.term, entry->places.x);
     return webgpu_kernel(gpu, key, "attend_one", definitions);
 }
 
@@ -155,23 +162,35 @@ static void cut_keys(uint32_t head_dim, uint32_t n_keys, uint32_t *piece, uint32
     *tile = *piece < most ? *piece : most;
 }
 
-static void attend_one(struct webgpu *gpu, struct tensor qkv, const struct attention *a, struct tensor out)
+// entry: of a layer whose raw projections lack the factors of norms; NULL: qkv holds them whole.
+static void attend_one(
+    struct webgpu *gpu, struct tensor qkv, const struct attention *a, const struct entry *entry, struct tensor out)
 {
     uint32_t position = (uint32_t)a->first_position, n_heads = (uint32_t)a->n_heads;
     uint32_t low = a->window > 0 && position >= (uint32_t)a->window ? position - (uint32_t)a->window + 1 : 0;
     uint32_t n_keys = position + 1 - low, piece, tile;
     cut_keys((uint32_t)a->head_dim, n_keys, &piece, &tile);
     uint32_t n_pieces = divide_up(n_keys, piece);
-    struct gpu_pipeline *kernel = one_kernel(gpu, a, tile, n_pieces > 1);
+    struct gpu_pipeline *kernel = one_kernel(gpu, a, tile, n_pieces > 1, entry);
     struct gpu_binding bindings[GPU_MAX_BINDINGS] = {
         webgpu_tensor(qkv), webgpu_tensor(a->rope), webgpu_vectors(gpu), bind_keys(a, a->kv->k), bind_keys(a, a->kv->v)};
-    if (kernel == NULL || bind_results(gpu, a, n_pieces, out, &bindings[5]) == 0)
+    int n = bind_results(gpu, a, n_pieces, out, &bindings[5]);
+    if (kernel == NULL || n == 0)
         return;
     struct {
         uint32_t q_norm_at, k_norm_at, position, low, capacity, piece, n_pieces;
         float eps;
+        uint32_t post_norm_at;
+        float scale, stream_eps;
     } p = {webgpu_vector_at(a->q_norm), webgpu_vector_at(a->k_norm), position, low, (uint32_t)a->kv->capacity, piece, n_pieces,
-        a->eps};
+        a->eps, 0, 0, 0};
+    if (entry != NULL) {
+        bindings[0] = entry->results;
+        bindings[5 + n] = entry->settled;
+        p.post_norm_at = entry->post_norm_at;
+        p.scale = entry->scale;
+        p.stream_eps = entry->eps;
+    }
     gpu_dispatch(gpu->gpu, kernel, bindings, &p, sizeof p, n_heads, 1, n_pieces);
     leave_pieces(gpu, a, n_pieces, out);
 }
@@ -259,9 +278,14 @@ static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct atte
 void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
+    if (takes_one(a, qkv) && webgpu_lacks_factors(gpu, qkv)) {
+        struct entry entry = webgpu_take_entry(gpu);
+        attend_one(gpu, qkv, a, &entry, out);
+        return;
+    }
     webgpu_join_all(gpu);
     if (takes_one(a, qkv)) {
-        attend_one(gpu, qkv, a, out);
+        attend_one(gpu, qkv, a, NULL, out);
         return;
     }
     if (a->head_dim % 8 != 0 || a->head_dim > 2048) {

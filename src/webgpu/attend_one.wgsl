@@ -5,6 +5,9 @@
 // Every workgroup norms and rotates its query. STORES: the new key and value come with the query and are made by every workgroup
 // for itself; of those whose piece ends at the new position the first query head of each key head also stores them. Then tiles of
 // keys: LANES invocations share a key's score; for the values each invocation owns 8 elements of every GROUPS-th key.
+//
+// ENTERS: qkv is what the end of the layer before has left (end_enter.wgsl, layer_entry.c). With r and c, the factors of the stream's
+// norms, a raw projection is c (qkv[k] + r qkv[OTHER_AT + k]). The first workgroup also writes the settled stream.
 struct Params {
     q_norm_at: u32,
     k_norm_at: u32,
@@ -14,6 +17,9 @@ struct Params {
     piece: u32, // keys in a piece, a multiple of TILE
     n_pieces: u32,
     eps: f32,
+    post_norm_at: u32, // from here on of the stream, with ENTERS
+    scale: f32,
+    stream_eps: f32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
 #bind write qkv: array<f32>
@@ -24,6 +30,9 @@ struct Params {
 #bind write out: array<vec4<f32>>
 #if PIECES
 #bind write marks: array<vec2<f32>>
+#end
+#if ENTERS
+#bind write settled: array<f32>
 #end
 #use reduce WG=256
 
@@ -106,10 +115,54 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let k_norm = vec2<f32>(vectors[p.k_norm_at + i], vectors[p.k_norm_at + i + PAIRS]);
 #end
     let q_norm = vec2<f32>(vectors[p.q_norm_at + i], vectors[p.q_norm_at + i + PAIRS]);
+#if ENTERS
+    let q_other = vec2<f32>(qkv[${OTHER_AT}u + q_at], qkv[${OTHER_AT}u + q_at + PAIRS]);
+#if STORES
+    let k_other = vec2<f32>(qkv[${OTHER_AT}u + k_at], qkv[${OTHER_AT}u + k_at + PAIRS]);
+    let v_other = vec2<f32>(qkv[${OTHER_AT}u + v_at], qkv[${OTHER_AT}u + v_at + PAIRS]);
+#end
+    // The stream is scale (x + r y), where r norms the term.
+#for s ${D_ROUNDS}
+    let c${s} = ${s}u * 256u + t;
+    var x${s} = 0.0;
+    var term${s} = 0.0;
+    var y${s} = 0.0;
+    if (c${s} < ${D}u) {
+        x${s} = qkv[${X_AT}u + c${s}];
+        term${s} = qkv[${TERM_AT}u + c${s}];
+        y${s} = vectors[p.post_norm_at + c${s}] * term${s};
+    }
+#end
+#end
     let begin = p.low + group.z * p.piece;
     let limit = min(begin + p.piece, p.position + 1u);
     ask(begin, limit, kv_head, t);
 
+#if ENTERS
+    var terms = 0.0;
+    var streams = vec3<f32>(0.0);
+#for s ${D_ROUNDS}
+    terms += term${s} * term${s};
+    streams += vec3<f32>(x${s} * x${s}, x${s} * y${s}, y${s} * y${s});
+#end
+    streams = group_sums(streams, t);
+    let r = 1.0 / sqrt(group_sum(terms, t) / f32(${D}u) + p.stream_eps);
+    // The mean square of the stream, from that of its parts. Of its factor the norms below leave little more than eps.
+    let square = max(dot(streams, vec3<f32>(1.0, 2.0 * r, r * r)), 0.0) * p.scale * p.scale / f32(${D}u);
+    let c = p.scale / sqrt(square + p.stream_eps);
+    q_pair = c * (q_pair + r * q_other);
+#if STORES
+    k_pair = c * (k_pair + r * k_other);
+    v_pair = c * (v_pair + r * v_other);
+#end
+    if (h == 0u && group.z == 0u) {
+#for s ${D_ROUNDS}
+        if (c${s} < ${D}u) {
+            settled[c${s}] = p.scale * (x${s} + r * y${s});
+        }
+#end
+    }
+#end
     let counts = select(0.0, 1.0, t < PAIRS);
 #if STORES
     let squares = group_sums(counts * vec3<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair)), t);

@@ -25,7 +25,7 @@ const W0 = vec4<u32>(${WORDS0}u, ${PLANE1_0}u, ${PLANE2_0}u, ${PLANE3_0}u);
 #else
 #use floats
 #end
-#use lane_sum
+#use lane_sum N=
 
 @compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {

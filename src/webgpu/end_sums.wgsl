@@ -28,7 +28,7 @@ const OUT0 = 0u;
 const OUT1 = ROWS0 * (N_PAIRS0 / PAIRS0);
 const OUT2 = OUT1 + ROWS1 * (N_PAIRS1 / PAIRS1);
 #use integers WG=${WG}
-#use lane_sum
+#use lane_sum N=
 
 @compute @workgroup_size(${WG})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {

@@ -45,6 +45,7 @@ enum kernel {
     KERNEL_ROUND_ROWS,
     KERNEL_END_SUMS,
     KERNEL_END_INJECT,
+    KERNEL_END_ENTER,
 };
 
 enum scratch {
@@ -65,6 +66,7 @@ enum scratch {
     SCRATCH_EXPERTS,
     SCRATCH_SPLITS,
     SCRATCH_END,
+    SCRATCH_ENTRY,
     N_SCRATCH
 };
 
@@ -117,6 +119,18 @@ struct staging {
     uint64_t n_rows_done;
 };
 
+// The end of a layer whose second step is not done yet (layer_end.c), or done in part (layer_entry.c).
+struct late_end {
+    const struct layer_end *end; // NULL: nothing is pending
+    struct gpu_binding sums, per_layer;
+    struct tensor x, settled; // of the stream; `settled` is still to be written
+    struct tensor out;
+    float eps;
+    // The next layer has taken the step along: its products are there but for the factors of two norms.
+    struct tensor products;            // no buffer: it has not
+    const struct weight *scale_weight; // of the settled stream, or NULL
+};
+
 struct webgpu {
     struct ops ops; // first: a struct ops * is a struct webgpu *
     struct gpu *gpu;
@@ -142,6 +156,7 @@ struct webgpu {
         struct tensor out; // no buffer: nothing is pending
         uint32_t n_splits;
     } sums;
+    struct late_end late;
 };
 
 static inline struct webgpu *webgpu_of(struct ops *ops)
@@ -275,6 +290,27 @@ bool webgpu_fold(struct ops *ops, struct layer_end *end);
 void webgpu_unfold(struct ops *ops, struct layer_end *end);
 void webgpu_finish_layer(struct ops *ops, struct stream *stream, const struct layer_end *end, struct tensor in,
     struct tensor per_layer, int32_t layer, struct tensor out);
+
+// --- layer_entry.c ---
+// norm_project for a stream whose layer's end is late, taking its second step along. False: it is to be done in the usual way.
+bool webgpu_enter_layer(struct webgpu *gpu, struct stream *stream, const struct weight *norm, const struct linear *const *parts,
+    int n_parts, struct tensor out);
+// Finishes a late end.
+void webgpu_join_end(struct webgpu *gpu);
+// Are these products there but for the factors of two norms, which attention can make?
+bool webgpu_lacks_factors(const struct webgpu *gpu, struct tensor products);
+// What attention needs for it, which takes it over: results [products with x1, with e, the term, x1], at these floats of it, and
+// where the settled stream goes.
+struct entry_places {
+    uint32_t other, term, x, n;
+};
+struct entry {
+    struct gpu_binding results, settled;
+    struct entry_places places;
+    uint32_t d, post_norm_at;
+    float scale, eps;
+};
+struct entry webgpu_take_entry(struct webgpu *gpu);
 
 // --- stream.c ---
 void webgpu_embed(struct ops *ops, const struct weight *table, const struct token_ids *ids, float scale, struct tensor out);

@@ -33,6 +33,7 @@ static void add_adapters(struct webgpu *gpu, struct tensor in, const struct line
 
 void webgpu_join_all(struct webgpu *gpu)
 {
+    webgpu_join_end(gpu);
     webgpu_join_pieces(gpu);
     struct tensor out = gpu->sums.out;
     if (out.buffer == NULL)
@@ -81,6 +82,8 @@ void webgpu_norm_project(struct ops *ops, struct stream *stream, const struct we
     int n_parts, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
+    if (webgpu_enter_layer(gpu, stream, norm, parts, n_parts, out))
+        return;
     if (fuses(gpu, stream, parts, n_parts)) {
         struct fusion f = {.norm = norm, .parts = parts, .n_parts = n_parts};
         fused_matvec(gpu, stream, &f, out);
