@@ -2,6 +2,9 @@
 
 #include "webgpu_pair.h"
 
+#include "webgpu/gpu_internal.h"
+#include "webgpu/internal.h"
+
 #include "extent.h"
 
 static const enum gguf_type all_types[] = {GGUF_TYPE_F32, GGUF_TYPE_F16, GGUF_TYPE_BF16, GGUF_TYPE_Q4_0, GGUF_TYPE_Q4_1,
@@ -181,6 +184,52 @@ static void the_chosen_experts_add_up(void **state)
         free_weight(gpu, all[i]);
 }
 
+// Gate and up in several bindings each: cut at the same experts they work, cut at others they are refused.
+static void experts_in_several_bindings(void **state)
+{
+    (void)state;
+    enum { D = 96, E = 8, FF = 64 };
+    struct twin_weight router_scale = make_vector(gpu, D), router = make_weight(gpu, GGUF_TYPE_F32, D, E, 1);
+    struct twin_weight pre_norm = make_vector(gpu, D), down = make_weight(gpu, GGUF_TYPE_Q5_0, FF, D, E);
+    struct gpu *device = webgpu_of(gpu)->gpu;
+    uint64_t usual = device->limits.max_binding_bytes;
+    device->limits.max_binding_bytes = 5 * FF * 112; // a row of Q8_0 is 3 blocks of 34 bytes, in vectors of 16
+    struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E), up = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E);
+    struct twin_weight small_up = make_weight(gpu, GGUF_TYPE_Q4_0, D, FF, E);
+    device->limits.max_binding_bytes = usual;
+    struct experts g = {.n_experts = E,
+        .n_used = 3,
+        .n_ff = FF,
+        .router_scale = &router_scale.gpu,
+        .router = &router.gpu,
+        .pre_norm = &pre_norm.gpu,
+        .gate = &gate.gpu,
+        .up = &up.gpu,
+        .down = &down.gpu,
+        .eps = 1e-6f};
+    struct experts r = g;
+    r.router_scale = &router_scale.ref, r.router = &router.ref, r.pre_norm = &pre_norm.ref;
+    r.gate = &gate.ref, r.up = &up.ref, r.down = &down.ref;
+    assert_int_equal(((struct device_weight *)gate.gpu.device)->n_parts, 2);
+    assert_int_equal(((struct device_weight *)small_up.gpu.device)->n_parts, 1);
+    struct twin h = make_twin(gpu, ref, 7, D, 2), out = make_twin(gpu, ref, 7, D, 0);
+    gpu->experts(gpu, h.gpu, &g, out.gpu);
+    ref->experts(ref, h.ref, &r, out.ref);
+    assert_close(gpu, ref, &out, "two parts, %d rows", 7);
+    g.up = &small_up.gpu;
+    gpu->experts(gpu, h.gpu, &g, out.gpu);
+    struct carat_error err = {0};
+    float got[D];
+    assert_int_equal(gpu->read_start(gpu, out.gpu.buffer, 0, sizeof got, got, &err), -1);
+    assert_int_equal(err.code, CARAT_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "differ in type"));
+    free_twin(gpu, ref, &h);
+    free_twin(gpu, ref, &out);
+    struct twin_weight *all[] = {&router_scale, &router, &pre_norm, &down, &gate, &up, &small_up};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free_weight(gpu, all[i]);
+}
+
 static void the_default_limits_suffice(void **state)
 {
     struct ops *usual = gpu;
@@ -275,6 +324,7 @@ int main(void)
         cmocka_unit_test(every_type_embeds_rows),
         cmocka_unit_test(bias_bounds_and_adapters_apply),
         cmocka_unit_test(the_chosen_experts_add_up),
+        cmocka_unit_test(experts_in_several_bindings),
     };
     const struct CMUnitTest with_integers[] = {
         cmocka_unit_test(every_type_multiplies_one_row),

@@ -87,13 +87,17 @@ static void with_folded_matrices_it_gives_the_greedy_tokens(void **state)
         struct text_result result = {0};
         struct rig rig;
         rig_open(&rig, make_folding, models[m], (struct rig_options){0});
-        for (int32_t l = 0; l < rig.text->config.n_layers; l++)
+        int32_t n_layers = rig.text->config.n_layers;
+        for (int32_t l = 0; l < n_layers; l++)
             assert_non_null(rig.text->layers[l].end.folded);
         size_t n, n_logits;
         int32_t *ids = golden_i32(golden, "prompt.ids", &n);
         float *logits = golden_f32(golden, "prompt.logits", &n_logits), *got = malloc(n_logits * sizeof *got);
         assert_non_null(got);
+        int64_t n_before = rig.ops->n_dispatches;
         rig_run(&rig, ids, (int32_t)n, 1, got);
+        // Five a layer, one more in the last, and four before and two behind the layers; each takes seven otherwise.
+        assert_int_equal((rig.ops->n_dispatches - n_before) / (int64_t)n, 5 * n_layers + 7);
         deviation_add(&result.prompt, got, logits, n_logits);
         compare_greedy(&rig, golden, 0.15, &result);
         printf("  %-28s prompt %.1e rms %.1e  greedy %d/%d\n", models[m], result.prompt.largest, deviation_rms(&result.prompt),

@@ -139,16 +139,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     ask(begin, limit, kv_head, t);
 
 #if ENTERS
-    var terms = 0.0;
-    var streams = vec3<f32>(0.0);
+    var parts = vec4<f32>(0.0);
 #for s ${D_ROUNDS}
-    terms += term${s} * term${s};
-    streams += vec3<f32>(x${s} * x${s}, x${s} * y${s}, y${s} * y${s});
+    parts += vec4<f32>(term${s} * term${s}, x${s} * x${s}, x${s} * y${s}, y${s} * y${s});
 #end
-    streams = group_sums(streams, t);
-    let r = 1.0 / sqrt(group_sum(terms, t) / f32(${D}u) + p.stream_eps);
-    // The mean square of the stream, from that of its parts. Of its factor the norms below leave little more than eps.
-    let square = max(dot(streams, vec3<f32>(1.0, 2.0 * r, r * r)), 0.0) * p.scale * p.scale / f32(${D}u);
+    parts = group_sums(parts, t) / f32(${D}u);
+    let r = 1.0 / sqrt(parts.x + p.stream_eps);
+    // The mean square of the stream, from that of its parts. Of this factor the norms below leave little more than their eps.
+    let square = max(dot(parts.yzw, vec3<f32>(1.0, 2.0 * r, r * r)), 0.0) * p.scale * p.scale;
     let c = p.scale / sqrt(square + p.stream_eps);
     q_pair = c * (q_pair + r * q_other);
 #if STORES
@@ -165,7 +163,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #end
     let counts = select(0.0, 1.0, t < PAIRS);
 #if STORES
-    let squares = group_sums(counts * vec3<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair)), t);
+    let squares = group_sums(counts * vec4<f32>(dot(q_pair, q_pair), dot(k_pair, k_pair), dot(v_pair, v_pair), 0.0), t);
     let factors = 1.0 / sqrt(squares / f32(HD) + p.eps);
     q_pair *= factors.x * q_norm;
     k_pair *= factors.y * k_norm;

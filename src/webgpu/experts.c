@@ -32,10 +32,27 @@ static struct gpu_pipeline *expert_kernel(struct webgpu *gpu, const struct exper
     return webgpu_kernel(gpu, key, "experts", definitions);
 }
 
+// Do the parts of both weights hold the same experts? A dispatch sees one part of each.
+static bool are_cut_alike(const struct device_weight *a, const struct device_weight *b)
+{
+    bool alike = a->n_parts == b->n_parts;
+    for (int i = 0; alike && i < a->n_parts; i++)
+        alike = a->parts[i].first_row == b->parts[i].first_row && a->parts[i].n_rows == b->parts[i].n_rows;
+    return alike;
+}
+
 static void expert_products(struct webgpu *gpu, const struct experts *experts, const struct expert_product *e,
     const struct gpu_binding *chosen, const struct gpu_binding *shares, uint32_t n_batch)
 {
     const struct device_weight *a = e->first->device, *b = e->second != NULL ? e->second->device : NULL;
+    if (b != NULL && !are_cut_alike(a, b)) {
+        struct carat_error err = {0};
+        fail(&err, CARAT_UNSUPPORTED,
+            "the experts' gate '%s' and up '%s' are too large for one binding each and differ in type; use the CPU",
+            e->first->name, e->second->name);
+        webgpu_failed(gpu, &err);
+        return;
+    }
     struct gpu_pipeline *kernel = expert_kernel(gpu, e);
     for (int i = 0; kernel != NULL && i < a->n_parts; i++) {
         uint32_t rows = (uint32_t)e->first->n_out;

@@ -99,6 +99,7 @@ static void choose_shape(const struct webgpu *gpu, struct matvec *m, uint32_t n_
 {
     m->integers = takes_integers(gpu, m);
     m->n_splits = 1;
+    may_split = may_split && n_rows < MANY_ROWS; // there are workgroups enough
     if (m->integers) {
         m->n_units /= 2;
         m->n_splits = may_split ? integer_splits_of(m->n_units) : 1;

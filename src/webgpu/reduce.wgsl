@@ -37,18 +37,19 @@ fn group_sum(value: f32, t: u32) -> f32 {
 }
 
 #if SUMS_AT_ONCE
-var<workgroup> reduce_vectors: array<vec3<f32>, SUBGROUPS_OF_GROUP>;
+var<workgroup> reduce_vectors: array<vec4<f32>, 2u * SUBGROUPS_OF_GROUP>;
 
-// Three sums at once; a barrier must come before the next call.
-fn group_sums(value: vec3<f32>, t: u32) -> vec3<f32> {
-    let part = vec3<f32>(subgroup_sum(value.x), subgroup_sum(value.y), subgroup_sum(value.z));
+// Four sums at once.
+fn group_sums(value: vec4<f32>, t: u32) -> vec4<f32> {
+    reduce_turn = SUBGROUPS_OF_GROUP - reduce_turn;
+    let part = vec4<f32>(subgroup_sum(value.x), subgroup_sum(value.y), subgroup_sum(value.z), subgroup_sum(value.w));
     if (t % ${SG}u == 0u) {
-        reduce_vectors[t / ${SG}u] = part;
+        reduce_vectors[reduce_turn + t / ${SG}u] = part;
     }
     workgroupBarrier();
-    var sum = vec3<f32>(0.0);
+    var sum = vec4<f32>(0.0);
     for (var i = 0u; i < SUBGROUPS_OF_GROUP; i++) {
-        sum += reduce_vectors[i];
+        sum += reduce_vectors[reduce_turn + i];
     }
     return sum;
 }
@@ -85,9 +86,9 @@ fn group_sum(value: f32, t: u32) -> f32 {
 }
 
 #if SUMS_AT_ONCE
-// Three sums at once.
-fn group_sums(value: vec3<f32>, t: u32) -> vec3<f32> {
-    return vec3<f32>(group_sum(value.x, t), group_sum(value.y, t), group_sum(value.z, t));
+// Four sums at once.
+fn group_sums(value: vec4<f32>, t: u32) -> vec4<f32> {
+    return vec4<f32>(group_sum(value.x, t), group_sum(value.y, t), group_sum(value.z, t), group_sum(value.w, t));
 }
 #end
 

@@ -13,7 +13,6 @@ struct Params {
 #bind read vectors: array<f32>
 #use reduce WG=256
 var<workgroup> probabilities: array<f32, 256>;
-var<workgroup> is_chosen: array<u32, 256>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
