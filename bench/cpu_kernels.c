@@ -113,7 +113,9 @@ static double product_time(
 }
 
 // Milliseconds of one attention with n_keys positions in the cache: E2B's 8 query heads on one key head, 16-bit keys and values.
-static double attention_time(struct ops *ops, int32_t head_dim, int32_t n_keys, int32_t window, int32_t n_rows)
+// They come from memory, as in a model, whose weights pass through the processor's caches between two layers: `bytes` do here.
+static double attention_time(
+    struct ops *ops, const uint8_t *bytes, int32_t head_dim, int32_t n_keys, int32_t window, int32_t n_rows)
 {
     enum { HEADS = 8 };
     uint64_t n_bytes = (uint64_t)n_keys * (uint64_t)head_dim * 2;
@@ -121,6 +123,8 @@ static double attention_time(struct ops *ops, int32_t head_dim, int32_t n_keys, 
         .v = ops->buffer_new(ops, n_bytes, NULL),
         .capacity = n_keys,
         .row_elems = head_dim};
+    memset(kv.k->bytes, 1, n_bytes); // else all pages are the one of zeros
+    memset(kv.v->bytes, 1, n_bytes);
     struct tensor qkv = new_tensor(ops, n_rows, (HEADS + 2) * head_dim), out = new_tensor(ops, n_rows, HEADS * head_dim);
     struct tensor rope = new_tensor(ops, n_rows, head_dim), norm = new_tensor(ops, 1, head_dim);
     struct weight weight = {.name = "norm", .type = GGUF_TYPE_F32, .n_in = head_dim, .n_out = 1, .home = WEIGHT_HOST};
@@ -138,6 +142,8 @@ static double attention_time(struct ops *ops, int32_t head_dim, int32_t n_keys, 
         .kv = &kv};
     double times[RUNS];
     for (int run = 0; run < RUNS; run++) {
+        struct reading weights = {.bytes = bytes, .n_bytes = BUFFER_BYTES};
+        threads_run(((struct cpu *)ops)->threads, read_all, &weights);
         double start = now_ms();
         ops->attend(ops, qkv, &attention, out);
         times[run] = now_ms() - start;
@@ -149,14 +155,14 @@ static double attention_time(struct ops *ops, int32_t head_dim, int32_t n_keys, 
 }
 
 // What a token of E2B spends in attention (28 layers with a window of 512 and heads of 256, 7 global ones with heads of 512).
-static void attention_table(struct ops *ops)
+static void attention_table(struct ops *ops, const uint8_t *bytes)
 {
-    double window = attention_time(ops, 256, 512, 512, 1);
+    double window = attention_time(ops, bytes, 256, 512, 512, 1);
     for (int32_t depth = 512; depth <= 8192; depth *= 4)
         printf("decode at depth %4d: %.2f ms of attention a token\n", depth,
-            28 * window + 7 * attention_time(ops, 512, depth, 0, 1));
+            28 * window + 7 * attention_time(ops, bytes, 512, depth, 0, 1));
     printf("prefill of 256 rows: window %.2f ms a layer, global at depth 1024 %.2f ms a layer\n",
-        attention_time(ops, 256, 767, 512, 256), attention_time(ops, 512, 1024, 0, 256));
+        attention_time(ops, bytes, 256, 767, 512, 256), attention_time(ops, bytes, 512, 1024, 0, 256));
 }
 
 int main(int argc, char **argv)
@@ -177,7 +183,7 @@ int main(int argc, char **argv)
     struct threads *threads = ((struct cpu *)ops)->threads;
     alone = threads_count(threads) == 1;
     printf("%s\n", ops->device);
-    attention_table(ops);
+    attention_table(ops, bytes);
     printf("%-7s %8s %8s %6s %10s %10s\n", "type", "read", "decode", "ratio", "deep", "prefill");
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         bool wanted = argc <= 3;

@@ -19,7 +19,19 @@ INLINE vf load_kv(const void *row, int32_t i, int32_t n, bool is_f32)
     return vf_load(part);
 }
 
-enum { SCORE_KEYS = 2, VALUE_VECTORS = 2 };
+// KEYS_AHEAD: how far ahead of the key that is read the next ones are asked for, in 16-bit elements.
+enum { SCORE_KEYS = 2, VALUE_VECTORS = 2, KEYS_AHEAD = 4096, ELEMENTS_OF_LINE = 32 };
+
+// Asks for a line of two values, which are walked column by column after the keys, and of keys to come: no processor foresees
+// where rows of either go on. An address beyond the cache does no harm.
+INLINE void ask_ahead(const struct attend_block *b, int key, int second, int32_t i)
+{
+    const int pair[SCORE_KEYS] = {key, second};
+    for (int k = 0; k < SCORE_KEYS; k++) {
+        __builtin_prefetch((const uint16_t *)b->values[pair[k]] + i, 0, 2);
+        __builtin_prefetch((const void *)((uintptr_t)b->keys[pair[k]] + 2 * (uintptr_t)(i + KEYS_AHEAD)));
+    }
+}
 
 // scores[q][k] for n_q queries (a constant <= SCORE_ROWS) and two keys.
 INLINE void score_pair(
@@ -31,6 +43,8 @@ INLINE void score_pair(
     for (int q = 0; q < n_q; q++)
         sums[q][0] = sums[q][1] = vf_set1(0);
     for (int32_t i = 0; i < b->head_dim; i += LANES) {
+        if (!is_f32 && i % ELEMENTS_OF_LINE == 0)
+            ask_ahead(b, key, second, i);
         vf k0 = load_kv(keys[0], i, b->head_dim, is_f32), k1 = load_kv(keys[1], i, b->head_dim, is_f32);
         for (int q = 0; q < n_q; q++) {
             vf x = load_at(b->query[first_query + q], i, b->head_dim);
