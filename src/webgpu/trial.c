@@ -25,8 +25,8 @@ enum {
     ROW_BYTES = TRIAL_IN / 256 * 144
 };
 static const double LONG_ENOUGH_MS = 8;
-// A device that takes longer for the product gains nothing from fewer dispatches. It takes 7 us on an H200, to which come a share of
-// the wait for the result and what recording takes, in Node up to 30 us together.
+// A device that takes longer for the product gains nothing from fewer dispatches. It takes 7 us on an H200, to which come a share
+// of the wait for the result and what recording takes, in Node up to 30 us together.
 static const double FAST_MS = 0.06;
 // The part of a dispatch's time that reading more may take.
 static const double WORTH = 0.7;
