@@ -278,13 +278,14 @@ static void attend_rows(struct webgpu *gpu, struct tensor qkv, const struct atte
 void webgpu_attend(struct ops *ops, struct tensor qkv, const struct attention *a, struct tensor out)
 {
     struct webgpu *gpu = webgpu_of(ops);
-    if (takes_one(a, qkv) && webgpu_lacks_factors(gpu, qkv)) {
+    gpu->makes_factors = takes_one(a, qkv);
+    if (gpu->makes_factors && webgpu_lacks_factors(gpu, qkv)) {
         struct entry entry = webgpu_take_entry(gpu);
         attend_one(gpu, qkv, a, &entry, out);
         return;
     }
     webgpu_join_all(gpu);
-    if (takes_one(a, qkv)) {
+    if (gpu->makes_factors) {
         attend_one(gpu, qkv, a, NULL, out);
         return;
     }

@@ -31,18 +31,18 @@ void matrix_free(struct webgpu *gpu, struct matrix *m)
     m->buffer = NULL;
 }
 
-struct tensor matrix_decode(struct webgpu *gpu, const struct weight *weight)
+struct tensor matrix_decode(struct webgpu *gpu, const struct weight *weight, int32_t first_row, int32_t n_rows)
 {
-    struct tensor ids = webgpu_scratch_tensor(gpu, SCRATCH_IDS_A, weight->n_out, 1);
-    struct tensor rows = webgpu_scratch_tensor(gpu, SCRATCH_NORMED, weight->n_out, weight->n_in);
-    int32_t *numbers = calloc((size_t)weight->n_out, sizeof *numbers);
+    struct tensor ids = webgpu_scratch_tensor(gpu, SCRATCH_IDS_A, n_rows, 1);
+    struct tensor rows = webgpu_scratch_tensor(gpu, SCRATCH_NORMED, n_rows, weight->n_in);
+    int32_t *numbers = calloc((size_t)n_rows, sizeof *numbers);
     if (numbers == NULL || ids.buffer == NULL || rows.buffer == NULL) {
         free(numbers);
         return (struct tensor){0};
     }
-    for (int32_t i = 0; i < weight->n_out; i++)
-        numbers[i] = i;
-    gpu_write(gpu->gpu, gpu_buffer_of(ids.buffer), 0, numbers, (uint64_t)weight->n_out * 4);
+    for (int32_t i = 0; i < n_rows; i++)
+        numbers[i] = first_row + i;
+    gpu_write(gpu->gpu, gpu_buffer_of(ids.buffer), 0, numbers, (uint64_t)n_rows * 4);
     free(numbers);
     webgpu_embed(&gpu->ops, weight, &(struct token_ids){.device = ids}, 1, rows);
     return rows;

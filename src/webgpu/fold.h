@@ -26,8 +26,8 @@ static inline struct gpu_binding matrix_bind(const struct matrix *m)
     return (struct gpu_binding){m->buffer, 0, m->n_bytes};
 }
 
-// The rows of a weight in f32, in scratch that the next call takes again; no buffer after a failure, which is kept.
-struct tensor matrix_decode(struct webgpu *gpu, const struct weight *weight);
+// n_rows rows of a weight in f32, in scratch that the next call takes again; no buffer after a failure, which is kept.
+struct tensor matrix_decode(struct webgpu *gpu, const struct weight *weight, int32_t first_row, int32_t n_rows);
 
 // Rows first_row and on of m = left . diag(norm other_norm) . right. left [any, d] in f32, right [m's columns -> d]; other_norm
 // NULL: none.

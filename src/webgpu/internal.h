@@ -157,6 +157,7 @@ struct webgpu {
         uint32_t n_splits;
     } sums;
     struct late_end late;
+    bool makes_factors; // was the last attention one that makes the factors of a late end's products?
 };
 
 static inline struct webgpu *webgpu_of(struct ops *ops)

@@ -182,10 +182,17 @@ static bool make(struct webgpu *gpu, const struct layer_end *end, struct folded 
         return false;
     struct side sides[N_SIDES];
     find_sides(end, f, sides);
-    struct tensor gate = matrix_decode(gpu, &end->gate->weight);
+    struct tensor gate = matrix_decode(gpu, &end->gate->weight, 0, end->gate->weight.n_out);
     return gate.buffer != NULL && matrix_multiply(gpu, gate, end->norm, NULL, end->down, &f->product, 0) &&
            (!rounds || matrix_round(gpu, gate, &f->gate)) && sums_kernel(gpu, sides) != NULL &&
-           inject_kernel(gpu, end, f) != NULL && (f->next.n_bytes == 0 || entry_make(gpu, end, f));
+           inject_kernel(gpu, end, f) != NULL;
+}
+
+// What fails while something is made that is not needed is no failure of the backend.
+static void forget_failure(struct webgpu *gpu, struct carat_error before)
+{
+    gpu_take_error(gpu->gpu, NULL);
+    gpu->error = before;
 }
 
 bool webgpu_fold(struct ops *ops, struct layer_end *end)
@@ -206,24 +213,30 @@ bool webgpu_fold(struct ops *ops, struct layer_end *end)
         return true;
     }
     entry_describe(gpu, end, f);
-    // Nothing depends on it: what fails here is no failure of the backend.
     struct carat_error before = gpu->error;
     if (make(gpu, end, f)) {
+        if (f->next.n_bytes > 0 && !entry_make(gpu, end, f)) {
+            matrix_free(gpu, &f->next);
+            f->next.n_bytes = 0;
+            forget_failure(gpu, before);
+        }
         gpu_submit(gpu->gpu);
         end->folded = f;
         end->folded_bytes = f->product.n_bytes + f->gate.n_bytes + f->next.n_bytes;
         return true;
     }
     free_folded(gpu, f);
-    gpu_take_error(gpu->gpu, NULL);
-    gpu->error = before;
+    forget_failure(gpu, before);
     return false;
 }
 
 void webgpu_unfold(struct ops *ops, struct layer_end *end)
 {
+    struct webgpu *gpu = webgpu_of(ops);
+    if (gpu->late.end == end)
+        gpu->late.end = NULL;
     if (end->folded != NULL)
-        free_folded(webgpu_of(ops), end->folded);
+        free_folded(gpu, end->folded);
     end->folded = NULL;
     end->folded_bytes = 0;
 }

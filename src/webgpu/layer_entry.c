@@ -11,7 +11,7 @@
 
 #include "webgpu/fold.h"
 
-enum { GROUP = 256, MANY_LANES = 32, MOST_PARTS = 3 };
+enum { GROUP = 256, MANY_LANES = 32, MOST_PARTS = 3, ROWS_AT_ONCE = 512 };
 
 // Where the results lie in their buffer, in floats: the products with x1, those with e, p, x1.
 static struct entry_places places_of(uint32_t n_rows, uint32_t d)
@@ -156,19 +156,29 @@ void entry_describe(struct webgpu *gpu, const struct layer_end *end, struct fold
         folded->next.n_bytes = 0;
 }
 
+// Some rows at a time, so that their scratch stays small.
+static bool fold_part(
+    struct webgpu *gpu, const struct layer_end *end, const struct weight *part, const struct matrix *next, uint32_t first_row)
+{
+    bool done = true;
+    for (int32_t row = 0; done && row < part->n_out; row += ROWS_AT_ONCE) {
+        int32_t n = part->n_out - row < ROWS_AT_ONCE ? part->n_out - row : ROWS_AT_ONCE;
+        struct tensor rows = matrix_decode(gpu, part, row, n);
+        done = rows.buffer != NULL &&
+               matrix_multiply(gpu, rows, end->next_norm, end->post_norm, end->proj, next, first_row + (uint32_t)row);
+    }
+    return done;
+}
+
 bool entry_make(struct webgpu *gpu, const struct layer_end *end, struct folded *folded)
 {
-    if (!matrix_make_room(gpu, &folded->next))
-        return false;
-    uint32_t row = 0;
-    for (int k = 0; k < end->n_next; k++) {
-        const struct weight *part = &end->next[k]->weight;
-        struct tensor rows = matrix_decode(gpu, part);
-        if (rows.buffer == NULL || !matrix_multiply(gpu, rows, end->next_norm, end->post_norm, end->proj, &folded->next, row))
-            return false;
-        row += (uint32_t)part->n_out;
+    bool done = matrix_make_room(gpu, &folded->next);
+    uint32_t first_row = 0;
+    for (int k = 0; done && k < end->n_next; k++) {
+        done = fold_part(gpu, end, &end->next[k]->weight, &folded->next, first_row);
+        first_row += (uint32_t)end->next[k]->weight.n_out;
     }
-    return enter_kernel(gpu, end, folded) != NULL;
+    return done && enter_kernel(gpu, end, folded) != NULL;
 }
 
 // --- running ------------------------------------------------------------------------------------------------------------------
@@ -178,12 +188,13 @@ static bool is_same(struct tensor a, struct tensor b)
     return a.buffer != NULL && a.buffer == b.buffer && a.offset == b.offset;
 }
 
-// Is this the stream that the late end has left, and the product that was folded into it?
+// Is this the stream that the late end has left, and the product that was folded into it? And will attention make the factors, as
+// it did last? Else all would be made twice.
 static bool fits(const struct webgpu *gpu, const struct stream *stream, const struct weight *norm,
     const struct linear *const *parts, int n_parts)
 {
     const struct layer_end *end = gpu->late.end;
-    bool fits = end != NULL && gpu->late.products.buffer == NULL && is_same(stream->x, gpu->late.settled) &&
+    bool fits = end != NULL && gpu->makes_factors && gpu->late.products.buffer == NULL && is_same(stream->x, gpu->late.settled) &&
                 is_same(stream->term, gpu->late.out) && stream->term_norm == end->post_norm && norm == end->next_norm &&
                 n_parts == end->n_next && can_fuse(gpu, stream, parts, n_parts);
     for (int k = 0; fits && k < n_parts; k++)

@@ -137,6 +137,10 @@ static void buffer_free(struct ops *ops, struct buffer *buffer)
         gpu->pieces.out.buffer = NULL;
     if (gpu->sums.out.buffer == buffer)
         gpu->sums.out.buffer = NULL;
+    const struct late_end *late = &gpu->late;
+    if (late->x.buffer == buffer || late->settled.buffer == buffer || late->out.buffer == buffer ||
+        late->products.buffer == buffer || late->per_layer.buffer == gpu_buffer_of(buffer))
+        gpu->late.end = NULL;
     gpu_buffer_free(gpu->gpu, gpu_buffer_of(buffer));
 }
 
