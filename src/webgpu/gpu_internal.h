@@ -35,7 +35,7 @@ struct gpu_pipeline {
     WGPUBindGroupLayout layout;
     int n_bindings;
     uint32_t id;
-    char name[64];
+    char name[96];
 };
 
 struct group_key {

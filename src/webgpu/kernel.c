@@ -321,7 +321,7 @@ struct gpu_pipeline *kernel_make(
     struct kernel_source source;
     if (!kernel_expand(file, definitions, &source, err))
         return NULL;
-    char name[64];
+    char name[96];
     snprintf(name, sizeof name, "%s %s", file, definitions);
     struct gpu_pipeline *pipeline = gpu_pipeline_new(gpu, name, source.wgsl, source.n_bindings, source.read_only, err);
     free(source.wgsl);

@@ -20,8 +20,9 @@ struct gpu_pipeline *webgpu_kernel(struct webgpu *gpu, uint64_t key, const char 
     if (pipeline != NULL)
         return pipeline;
     char all[3700];
-    snprintf(all, sizeof all, "EXACT_HALF=%d SUBGROUPS=%d SG=%u SG_LOG2=%u %s", gpu->exact_half, gpu->subgroup_size > 0,
-        gpu->subgroup_size, log2_up(gpu->subgroup_size), definitions);
+    // The kernel's own come first: names of kernels, in a profile and in messages, end where their room does.
+    snprintf(all, sizeof all, "%s EXACT_HALF=%d SUBGROUPS=%d SG=%u SG_LOG2=%u", definitions, gpu->exact_half,
+        gpu->subgroup_size > 0, gpu->subgroup_size, log2_up(gpu->subgroup_size));
     struct carat_error err = {0};
     pipeline = kernel_make(gpu->kernels, gpu->gpu, key, file, all, &err);
     if (pipeline == NULL)
