@@ -136,32 +136,56 @@ static void bias_bounds_and_adapters_apply(void **state)
     }
 }
 
+enum { EXPERTS_D = 96, N_EXPERTS = 8, EXPERTS_FF = 64 };
+
+// Experts on both backends, but for gate and up.
+struct twin_experts {
+    struct twin_weight router_scale, router, pre_norm, down;
+    struct experts gpu, ref;
+};
+
+// The experts point into *t, which must stay where it is.
+static void make_experts(struct twin_experts *t)
+{
+    t->router_scale = make_vector(gpu, EXPERTS_D);
+    t->router = make_weight(gpu, GGUF_TYPE_F32, EXPERTS_D, N_EXPERTS, 1);
+    t->pre_norm = make_vector(gpu, EXPERTS_D);
+    t->down = make_weight(gpu, GGUF_TYPE_Q5_0, EXPERTS_FF, EXPERTS_D, N_EXPERTS);
+    t->gpu = (struct experts){.n_experts = N_EXPERTS,
+        .n_used = 3,
+        .n_ff = EXPERTS_FF,
+        .router_scale = &t->router_scale.gpu,
+        .router = &t->router.gpu,
+        .pre_norm = &t->pre_norm.gpu,
+        .down = &t->down.gpu,
+        .eps = 1e-6f};
+    t->ref = t->gpu;
+    t->ref.router_scale = &t->router_scale.ref, t->ref.router = &t->router.ref;
+    t->ref.pre_norm = &t->pre_norm.ref, t->ref.down = &t->down.ref;
+}
+
+static void free_experts(struct twin_experts *t)
+{
+    struct twin_weight *all[] = {&t->router_scale, &t->router, &t->pre_norm, &t->down};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free_weight(gpu, all[i]);
+}
+
+static struct twin_weight make_expert_weight(enum gguf_type type, int32_t n_out)
+{
+    return make_weight(gpu, type, EXPERTS_D, n_out, N_EXPERTS);
+}
+
 static void the_chosen_experts_add_up(void **state)
 {
     (void)state;
-    enum { D = 96, E = 8, FF = 64 };
-    struct twin_weight router_scale = make_vector(gpu, D), router = make_weight(gpu, GGUF_TYPE_F32, D, E, 1);
-    struct twin_weight pre_norm = make_vector(gpu, D), down_scale = make_vector(gpu, E);
-    struct twin_weight both = make_weight(gpu, GGUF_TYPE_Q8_0, D, 2 * FF, E), down = make_weight(gpu, GGUF_TYPE_Q5_0, FF, D, E);
-    struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E), up = make_weight(gpu, GGUF_TYPE_Q4_1, D, FF, E);
+    struct twin_experts t;
+    make_experts(&t);
+    struct twin_weight down_scale = make_vector(gpu, N_EXPERTS), both = make_expert_weight(GGUF_TYPE_Q8_0, 2 * EXPERTS_FF);
+    struct twin_weight gate = make_expert_weight(GGUF_TYPE_Q8_0, EXPERTS_FF), up = make_expert_weight(GGUF_TYPE_Q4_1, EXPERTS_FF);
     for (int variant = 0; variant < 2; variant++) {
         for (int n_rows = 1; n_rows <= 7; n_rows += 6) {
-            struct experts g = {.n_experts = E,
-                .n_used = 3,
-                .n_ff = FF,
-                .router_scale = &router_scale.gpu,
-                .router = &router.gpu,
-                .pre_norm = &pre_norm.gpu,
-                .down = &down.gpu,
-                .eps = 1e-6f};
-            struct experts r = {.n_experts = E,
-                .n_used = 3,
-                .n_ff = FF,
-                .router_scale = &router_scale.ref,
-                .router = &router.ref,
-                .pre_norm = &pre_norm.ref,
-                .down = &down.ref,
-                .eps = 1e-6f};
+            struct experts g = t.gpu, r = t.ref;
             if (variant == 0) {
                 g.gate_up = &both.gpu;
                 r.gate_up = &both.ref;
@@ -171,7 +195,7 @@ static void the_chosen_experts_add_up(void **state)
                 g.gate = &gate.gpu, g.up = &up.gpu;
                 r.gate = &gate.ref, r.up = &up.ref;
             }
-            struct twin h = make_twin(gpu, ref, n_rows, D, 2), out = make_twin(gpu, ref, n_rows, D, 0);
+            struct twin h = make_twin(gpu, ref, n_rows, EXPERTS_D, 2), out = make_twin(gpu, ref, n_rows, EXPERTS_D, 0);
             gpu->experts(gpu, h.gpu, &g, out.gpu);
             ref->experts(ref, h.ref, &r, out.ref);
             assert_close(gpu, ref, &out, "variant %d, %d rows", variant, n_rows);
@@ -179,55 +203,45 @@ static void the_chosen_experts_add_up(void **state)
             free_twin(gpu, ref, &out);
         }
     }
-    struct twin_weight *all[] = {&router_scale, &router, &pre_norm, &down_scale, &both, &down, &gate, &up};
+    struct twin_weight *all[] = {&down_scale, &both, &gate, &up};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free_weight(gpu, all[i]);
+    free_experts(&t);
 }
 
 // Gate and up in several bindings each: cut at the same experts they work, cut at others they are refused.
 static void experts_in_several_bindings(void **state)
 {
     (void)state;
-    enum { D = 96, E = 8, FF = 64 };
-    struct twin_weight router_scale = make_vector(gpu, D), router = make_weight(gpu, GGUF_TYPE_F32, D, E, 1);
-    struct twin_weight pre_norm = make_vector(gpu, D), down = make_weight(gpu, GGUF_TYPE_Q5_0, FF, D, E);
+    struct twin_experts t;
+    make_experts(&t);
     struct gpu *device = webgpu_of(gpu)->gpu;
     uint64_t usual = device->limits.max_binding_bytes;
-    device->limits.max_binding_bytes = 5 * FF * 112; // a row of Q8_0 is 3 blocks of 34 bytes, in vectors of 16
-    struct twin_weight gate = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E), up = make_weight(gpu, GGUF_TYPE_Q8_0, D, FF, E);
-    struct twin_weight small_up = make_weight(gpu, GGUF_TYPE_Q4_0, D, FF, E);
+    device->limits.max_binding_bytes = 5 * EXPERTS_FF * 112; // a row of Q8_0 is 3 blocks of 34 bytes, in vectors of 16
+    struct twin_weight gate = make_expert_weight(GGUF_TYPE_Q8_0, EXPERTS_FF), up = make_expert_weight(GGUF_TYPE_Q8_0, EXPERTS_FF);
+    struct twin_weight small_up = make_expert_weight(GGUF_TYPE_Q4_0, EXPERTS_FF);
     device->limits.max_binding_bytes = usual;
-    struct experts g = {.n_experts = E,
-        .n_used = 3,
-        .n_ff = FF,
-        .router_scale = &router_scale.gpu,
-        .router = &router.gpu,
-        .pre_norm = &pre_norm.gpu,
-        .gate = &gate.gpu,
-        .up = &up.gpu,
-        .down = &down.gpu,
-        .eps = 1e-6f};
-    struct experts r = g;
-    r.router_scale = &router_scale.ref, r.router = &router.ref, r.pre_norm = &pre_norm.ref;
-    r.gate = &gate.ref, r.up = &up.ref, r.down = &down.ref;
+    t.gpu.gate = &gate.gpu, t.gpu.up = &up.gpu;
+    t.ref.gate = &gate.ref, t.ref.up = &up.ref;
     assert_int_equal(((struct device_weight *)gate.gpu.device)->n_parts, 2);
     assert_int_equal(((struct device_weight *)small_up.gpu.device)->n_parts, 1);
-    struct twin h = make_twin(gpu, ref, 7, D, 2), out = make_twin(gpu, ref, 7, D, 0);
-    gpu->experts(gpu, h.gpu, &g, out.gpu);
-    ref->experts(ref, h.ref, &r, out.ref);
+    struct twin h = make_twin(gpu, ref, 7, EXPERTS_D, 2), out = make_twin(gpu, ref, 7, EXPERTS_D, 0);
+    gpu->experts(gpu, h.gpu, &t.gpu, out.gpu);
+    ref->experts(ref, h.ref, &t.ref, out.ref);
     assert_close(gpu, ref, &out, "two parts, %d rows", 7);
-    g.up = &small_up.gpu;
-    gpu->experts(gpu, h.gpu, &g, out.gpu);
+    t.gpu.up = &small_up.gpu;
+    gpu->experts(gpu, h.gpu, &t.gpu, out.gpu);
     struct carat_error err = {0};
-    float got[D];
+    float got[EXPERTS_D];
     assert_int_equal(gpu->read_start(gpu, out.gpu.buffer, 0, sizeof got, got, &err), -1);
     assert_int_equal(err.code, CARAT_UNSUPPORTED);
     assert_non_null(strstr(err.message, "differ in type"));
     free_twin(gpu, ref, &h);
     free_twin(gpu, ref, &out);
-    struct twin_weight *all[] = {&router_scale, &router, &pre_norm, &down, &gate, &up, &small_up};
+    struct twin_weight *all[] = {&gate, &up, &small_up};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free_weight(gpu, all[i]);
+    free_experts(&t);
 }
 
 static void the_default_limits_suffice(void **state)

@@ -60,21 +60,7 @@ fn stage${kind}(t: u32, writes: bool) {
     }
 #end
 #if !OF_STREAM${kind}
-#for r ${WIDTH_ROUNDS}
-    let j${r} = ${r}u * ${WG}u + t;
-    var folded${r} = vec4<f32>(0.0);
-    var gate${r} = vec4<f32>(0.0);
-    var input${r} = vec4<f32>(0.0);
-    if (j${r} < WIDTH) {
-#for s ${FOLDED_SUMS}
-        folded${r} += sums[${DOWN_SUMS}u * D + ${s}u * WIDTH + j${r}];
-#end
-#for s ${GATE_SUMS}
-        gate${r} += sums[${DOWN_SUMS}u * D + (${FOLDED_SUMS}u + ${s}u) * WIDTH + j${r}];
-#end
-        input${r} = per_layer[j${r}];
-    }
-#end
+#use end_gate
 #end
     var squares = 0.0;
 #for r ${Z_ROUNDS}

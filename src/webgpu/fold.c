@@ -6,7 +6,7 @@
 
 #include "webgpu/fold.h"
 
-enum { FOLD_ROWS = 32, FOLD_COLUMNS = 256 }; // of a workgroup
+enum { FOLD_ROWS = 32 }; // of a folded matrix, made by a workgroup
 
 void matrix_describe(struct matrix *m, int32_t n_in, int32_t n_rows)
 {

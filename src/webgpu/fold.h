@@ -6,6 +6,11 @@
 
 #include "webgpu/products.h"
 
+enum {
+    END_GROUP = 256,    // invocations of a workgroup, in all kernels of a layer's end
+    FOLD_COLUMNS = 256, // of a folded matrix, made by a workgroup: whole blocks of every type
+};
+
 // --- fold.c ---
 
 // 16-bit integers with a scale for every 64, in the format of w_folded.wgsl.

@@ -11,7 +11,7 @@
 
 #include "webgpu/fold.h"
 
-enum { GROUP = 256, LANES = 32 };
+enum { LANES = 32 };
 
 // One of the three products that run side by side.
 struct side {
@@ -94,8 +94,8 @@ static bool can_fold(const struct webgpu *gpu, const struct layer_end *end, cons
 {
     int32_t n_ff = end->down->weight.n_in, d = end->down->weight.n_out, width = end->gate->weight.n_out;
     return !gpu->multiplies_floats && gpu_limits(gpu->gpu)->has_integer_dot && is_plain(end->down) && is_plain(end->gate) &&
-           is_plain(end->proj) && weight_exists(end->norm) && device_of(end->down)->layout.type->integers && n_ff % 256 == 0 &&
-           d % 64 == 0 && width % 64 == 0 && fits(gpu, end, f);
+           is_plain(end->proj) && weight_exists(end->norm) && device_of(end->down)->layout.type->integers &&
+           n_ff % FOLD_COLUMNS == 0 && d % 64 == 0 && width % 64 == 0 && fits(gpu, end, f);
 }
 
 static void free_folded(struct webgpu *gpu, struct folded *f)
@@ -122,13 +122,13 @@ static struct gpu_pipeline *sums_kernel(struct webgpu *gpu, const struct side si
         return kernel;
     char text[900];
     size_t n = (size_t)snprintf(text, sizeof text,
-        "WG=%d LANES=%d LANES_LOG2=%u INTEGER=1 STRIDE=%u LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d ", GROUP, LANES, log2_up(LANES),
-        integer_stride(most_steps(sides) * LANES), gpu->subgroup_size >= LANES, gpu->subgroup_size >= 16);
+        "WG=%d LANES=%d LANES_LOG2=%u INTEGER=1 STRIDE=%u LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d ", END_GROUP, LANES,
+        log2_up(LANES), integer_stride(most_steps(sides) * LANES), gpu->subgroup_size >= LANES, gpu->subgroup_size >= 16);
     for (int k = 0; k < N_SIDES; k++) {
         n += define_weight(text + n, sizeof text - n, k, sides[k].layout);
         n += (size_t)snprintf(text + n, sizeof text - n, "ROWS%d=%u N_PAIRS%d=%u PAIRS%d=%u STEPS%d=%u ROUNDS%d=%u INPUT%d=%s ",
             k, sides[k].n_rows, k, sides[k].n_pairs, k, sides[k].n_pairs / sides[k].n_splits, k, steps_of(&sides[k]), k,
-            divide_up(steps_of(&sides[k]) * LANES * 16, GROUP), k, k == GATE ? "x" : "h");
+            divide_up(steps_of(&sides[k]) * LANES * 16, END_GROUP), k, k == GATE ? "x" : "h");
     }
     return webgpu_kernel(gpu, key, "end_sums", text);
 }
@@ -144,7 +144,7 @@ struct end_shape end_shape_of(const struct layer_end *end, const struct folded *
 
 size_t define_end(char *text, size_t size, const struct end_shape *shape)
 {
-    return (size_t)snprintf(text, size, "WG=%d D=%u WIDTH=%u DOWN_SUMS=%u FOLDED_SUMS=%u GATE_SUMS=%u ", GROUP, shape->d / 4,
+    return (size_t)snprintf(text, size, "WG=%d D=%u WIDTH=%u DOWN_SUMS=%u FOLDED_SUMS=%u GATE_SUMS=%u ", END_GROUP, shape->d / 4,
         shape->width / 4, shape->n_sums[DOWN], shape->n_sums[FOLDED], shape->n_sums[GATE]);
 }
 
@@ -166,7 +166,7 @@ static struct gpu_pipeline *inject_kernel(struct webgpu *gpu, const struct layer
     snprintf(text + n, sizeof text - n,
         "D_ROUNDS=%u WIDTH_ROUNDS=%u INTEGER=%d STRIDE=%u XS_VECTORS=%u LANES=%u LANES_LOG2=%u STEPS=%u UNITS=%u "
         "LANE_SHUFFLES=%d SHUFFLES_VECTORS=%d FETCH=%s DOT=%s INPUT=%s",
-        divide_up(shape.d / 4, GROUP), divide_up(shape.width / 4, GROUP), integer, integer_stride(last.steps * lanes),
+        divide_up(shape.d / 4, END_GROUP), divide_up(shape.width / 4, END_GROUP), integer, integer_stride(last.steps * lanes),
         shape.width / 4 * 17 / 16 + 1, lanes, last.lanes_log2, last.steps, last.units, gpu->subgroup_size >= lanes,
         gpu->subgroup_size >= 16, integer ? "fetch_pair" : "fetch", integer ? "pair_dot" : "dot", integer ? "inside" : "x,pairs");
     return webgpu_kernel(gpu, key, "end_inject", text);
@@ -251,7 +251,7 @@ void end_inject(struct webgpu *gpu, const struct late_end *late)
         return;
     struct gpu_binding bindings[] = {webgpu_tensor(late->x), late->sums, late->per_layer, webgpu_vector(gpu, end->norm),
         webgpu_tensor(late->settled), webgpu_tensor(late->out), bind_part(&device_of(end->proj)->parts[0])};
-    uint32_t rows_of_group = (uint32_t)GROUP >> last_step_of(end).lanes_log2;
+    uint32_t rows_of_group = (uint32_t)END_GROUP >> last_step_of(end).lanes_log2;
     gpu_dispatch(
         gpu->gpu, kernel, bindings, &late->eps, sizeof late->eps, divide_up((uint32_t)late->out.n_cols, rows_of_group), 1, 1);
 }
@@ -266,7 +266,7 @@ void webgpu_finish_layer(struct ops *ops, struct stream *stream, const struct la
     find_sides(end, end->folded, sides);
     uint32_t n_groups = 0, n_sums = 0;
     for (int k = 0; k < N_SIDES; k++) {
-        n_groups += divide_up(sides[k].n_rows, GROUP / LANES) * sides[k].n_splits;
+        n_groups += divide_up(sides[k].n_rows, END_GROUP / LANES) * sides[k].n_splits;
         n_sums += sides[k].n_rows * sides[k].n_splits;
     }
     struct gpu_pipeline *kernel = sums_kernel(gpu, sides);

@@ -11,7 +11,7 @@
 
 #include "webgpu/fold.h"
 
-enum { GROUP = 256, MANY_LANES = 32, MOST_PARTS = 3, ROWS_AT_ONCE = 512 };
+enum { MANY_LANES = 32, MOST_PARTS = 3, ROWS_AT_ONCE = 512 };
 
 // Where the results lie in their buffer, in floats: the products with x1, those with e, p, x1.
 static struct entry_places places_of(uint32_t n_rows, uint32_t d)
@@ -62,8 +62,8 @@ static struct shape shape_of(const struct layer_end *end, const struct folded *f
     s.few_steps = divide_up(pairs, s.lanes);
     s.many_steps = divide_up(s.end.d / 64, MANY_LANES);
     for (int k = 0; k < end->n_next; k++)
-        s.n_groups += divide_up((uint32_t)end->next[k]->weight.n_out, GROUP / MANY_LANES);
-    s.n_groups += divide_up(s.end.d, GROUP >> s.lanes_log2) + divide_up(rows_of(end), GROUP >> s.lanes_log2);
+        s.n_groups += divide_up((uint32_t)end->next[k]->weight.n_out, END_GROUP / MANY_LANES);
+    s.n_groups += divide_up(s.end.d, END_GROUP >> s.lanes_log2) + divide_up(rows_of(end), END_GROUP >> s.lanes_log2);
     return s;
 }
 
@@ -89,7 +89,7 @@ static void define_product(struct product_text *t, const struct layout *layout, 
         "OF%d=%s FROM%d=%s ROWS%d=%u START%d=%u OUT%d=%u LANES%d=%u STEPS%d=%u PAIRS%d=%u KIND%d=%d SUM%d=%s ", t->k, of, t->k,
         from, t->k, n_rows, t->k, t->start, t->k, out, t->k, lanes, t->k, many ? s->many_steps : s->few_steps, t->k,
         (many ? s->end.d : s->end.width) / 64, t->k, !many, t->k, many ? "_many" : "_few");
-    t->start += divide_up(n_rows, GROUP / lanes);
+    t->start += divide_up(n_rows, END_GROUP / lanes);
     t->k++;
 }
 
@@ -125,8 +125,8 @@ static struct gpu_pipeline *enter_kernel(struct webgpu *gpu, const struct layer_
     snprintf(text + t.n, sizeof text - t.n,
         "PRODUCTS=%d INTEGER=1 STRIDE=%u SHUFFLES_VECTORS=%d OF_STREAM0=1 OF_STREAM1=0 Z_ROUNDS=%u WIDTH_ROUNDS=%u "
         "STAGED_STREAM=%u STAGED_WIDTH=%u X_AT=%u MANY=%d MANY_LOG2=%u MANY_SHUFFLES=%d FEW=%u FEW_LOG2=%u FEW_SHUFFLES=%d",
-        t.k, integer_stride(stretches_of(&s)), gpu->subgroup_size >= 16, divide_up(staged_many, GROUP),
-        divide_up(staged_few, GROUP), staged_many, staged_few, places.x, MANY_LANES, log2_up(MANY_LANES),
+        t.k, integer_stride(stretches_of(&s)), gpu->subgroup_size >= 16, divide_up(staged_many, END_GROUP),
+        divide_up(staged_few, END_GROUP), staged_many, staged_few, places.x, MANY_LANES, log2_up(MANY_LANES),
         gpu->subgroup_size >= MANY_LANES, s.lanes, s.lanes_log2, gpu->subgroup_size >= s.lanes);
     return webgpu_kernel(gpu, key, "end_enter", text);
 }
